@@ -12,23 +12,22 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
 from disciplines import OURS
 from people import DAY, HOUR, generated
-from served import TRACE_SECONDS, Cluster
+from served import Cluster
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog, resolve
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.queue.estimates import MOST_ESTIMATED, estimate_starts, first_in_line, later_requests
-from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.run_times import PastRun
+from gpuspawner.core.queue.calibration import MOST_OUTCOMES, Calibration, EstimateOutcome
+from gpuspawner.core.queue.run_times import TRACE_SECONDS, PastRun
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.clock import SteadyClock
+from gpuspawner.service.engine.allocation.estimates import compute_estimates
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.parts import Parts
@@ -64,7 +63,11 @@ class Round:
         now = max(one.asked_at for one in work.sessions) // DAY * DAY + AT_HOUR * HOUR
         cluster = Cluster(work, now)
         today = [one for one in work.sessions if now - AT_HOUR * HOUR <= one.asked_at < now]
-        self.past = [Claim(x.id, x.request.user, x.request, x.asked_at, user=x.request.user) for x in work.sessions]
+        self.past = [
+            Claim(x.id, x.request.user, x.request, x.asked_at, user=x.request.user)
+            for x in work.sessions
+            if x.asked_at < now
+        ]
         for one in work.sessions:
             if one.asked_at + one.seconds < now:
                 idle = tuple(one.idle_seconds(n * TRACE_SECONDS) for n in range(1 + int(one.seconds // TRACE_SECONDS)))
@@ -80,15 +83,15 @@ class Round:
             del cluster.waiting[name]
         self.seen: Snapshot = cluster.snapshot()
         self.run_times = cluster.run_times
+        times = (60.0 * number for number in range(MOST_OUTCOMES))
+        self.outcomes = [EstimateOutcome(x, 0.5, x, 2 * x, x, 2 * x, is_shown=True, actual_seconds=x) for x in times]
 
     def compute(self) -> float:
         """Compute the estimates. Return the CPU seconds that it took."""
-        began = time.thread_time()
-        later = partial(later_requests, self.past, self.seen.now)
-        index = Index(self.seen)
-        claims = first_in_line(self.seen, index, self.seen.claims, MOST_ESTIMATED)
-        estimate_starts(self.seen, index, claims, self.run_times, later)
-        return time.thread_time() - began
+        *_, cpu_seconds = compute_estimates(
+            self.seen, self.seen.claims, self.run_times, self.past, Calibration(self.outcomes)
+        )
+        return cpu_seconds
 
 
 async def grant_seconds(parts: Parts, hub: FakeHub, name: str, count: int) -> list[float]:

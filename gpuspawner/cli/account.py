@@ -53,13 +53,13 @@ def login(session: Session, *, admin: bool, no_browser: bool) -> None:
     """Sign in with a code that you type on a page of the hub.
 
     The command prints an address and a code. Open the address where you are signed in to the hub, type the code, and
-    press Allow. This machine then gets a token for the GPU service alone, for 30 days. If GPUSPAWNER_TOKEN is set, it
-    is used instead.
+    press Continue, then Allow. This machine then gets a token for the GPU service alone, for 30 days. If
+    GPUSPAWNER_TOKEN is set, it is used instead.
     """
     api = f"{session.url.rstrip('/')}/api/v1"
     begun = call(f"{api}/login{query_of(device=socket.gethostname()[:DEVICE_LETTERS], admin=int(admin))}", "", "POST")
     say_progress(f"Open {begun['page']}")
-    say_progress(f"type this code there, and press Allow:  {begun['code']}")
+    say_progress(f"type this code there, press Continue, then Allow:  {begun['code']}")
     if not no_browser and _has_visible_browser():
         webbrowser.open(begun["page"])
     until = time.monotonic() + begun["seconds"]

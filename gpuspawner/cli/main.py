@@ -33,7 +33,7 @@ COMMANDS = {
     "queue": ("cli.quotas:queue", "Show the queue: requests for GPUs with their positions and reasons."),
     "calendar": ("cli.calendar:calendar", "Show the coming reservations and maintenance of GPUs."),
     "offers": ("cli.quotas:offers", "Show the GPUs that are available now, and your limits."),
-    "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
+    "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it resets."),
     "request": ("cli.quotas:request", "Ask for more quota for a time, or list your requests."),
     "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, workspace, user, team or kind."),
     "export-me": ("cli.account:export_me", "Print all that is stored of you as JSON."),

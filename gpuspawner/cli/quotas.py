@@ -123,7 +123,7 @@ def _print_offers(answer: dict[str, Any]) -> None:
 @click.option("--user", metavar="NAME", default="", help="Quota of this user (administrators).")
 @base.session_options
 def quota(session: Session, user: str) -> None:
-    """Show your quota: used, reserved, left, and when it renews."""
+    """Show your quota: used, reserved, left, and when it resets."""
     session.show(session.ask(f"/quota{query_of(user=user)}"), _print_quota)
 
 
@@ -303,12 +303,14 @@ GRANT_COLUMNS = (
     examples="""\
 gpuspawner admin grant alice "4 GPUs" --until Friday --reason "deadline of the paper"
 gpuspawner admin grant --team vision "+20 GPU h" --until "this month" --reason "lost a node on Monday"
+gpuspawner admin grant bob "20 GPU h" --from alice --team vision --reason "alice is on holiday"
 gpuspawner admin grant --take-back 3f2a --reason "no longer needed\"""",
 )
 @click.argument("user", required=False, default="")
 @click.argument("amount", required=False)
 @click.option("--team", metavar="TEAM", default="", help="For this team, or for USER in it.")
 @click.option("--everybody", is_flag=True, help="For all users together.")
+@click.option("--from", "source", metavar="USER", default="", help="Move it from this member, who has less then.")
 @click.option("--since", metavar="TIME", help="Begin, for example tomorrow. Default: now.")
 @click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")
 @click.option("--take-back", metavar="ID", help="Take back the grant whose ID begins so.")
@@ -323,14 +325,15 @@ def grant(
     take_back: str | None,
     why: str | None,
     *,
+    source: str,
     listed: bool,
     **more: Any,
 ) -> None:
     """Add to a quota or a budget for a time.
 
     AMOUNT is, for example, "4 GPUs", "+20 GPU h" or "2 h100". GPU hours and cost are added to each day, week or month
-    in which the grant is in force. A grant that is taken back ends no workspace: nothing starts or is extended by it
-    any more.
+    in which the grant is in force. With --from they come from the budget of another member of the team. A grant that is
+    taken back ends no workspace: nothing starts or is extended by it any more.
     """
     if take_back and more["dry_run"]:
         raise click.UsageError("Only new extra quota has a preview.")
@@ -345,8 +348,9 @@ def grant(
     else:
         if amount is None:  # for a team or for all users, the amount is the only argument
             user, amount = "", user
-        body = without_empty({"why": why, "user": user, "what": amount, **more})
-        answer = session.ask("/quota-grants", "POST", body)
+        path = "/quota-moves" if source else "/quota-grants"
+        body = without_empty({"why": why, "source": source, "user": user, "what": amount, **more})
+        answer = session.ask(path, "POST", body)
     session.show(answer, _print_grant)
 
 
@@ -378,6 +382,9 @@ def correct(session: Session, user: str, amount: str, why: str | None, **more: A
 def _print_grant(one: dict[str, Any]) -> None:
     if one.get("dry_run"):
         _print_effects(one, one["words"])
+        return
+    if "more" in one:
+        say(f"{one['words']} (grant {short_id(one['more']['id'])}).")
         return
     say(f"{one['words']} (grant {short_id(one['id'])}): {one['state']}.")
     if one["note"]:

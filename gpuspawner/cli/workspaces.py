@@ -208,9 +208,10 @@ def keep(session: Session, name: str) -> None:
     """
     one = find_to_change(session, name)
     answer = session.ask(f"/workspaces/{one['id']}/keep", "POST")
-    left = answer["keep"]["left"]
+    left, until = answer["keep"]["left"], (answer["idle"] or {}).get("kept_until")
+    paused = f"Its idle check is paused until {show_time(until, answer['now'])}" if until else "It keeps running"
     more = f"You can keep it {counted(left, 'more time')}."
-    session.show(answer, lambda _: say(f"{title_of(one)} keeps running. {more}"))
+    session.show(answer, lambda _: say(f"{title_of(one)}: {paused}. {more}"))
 
 
 @base.command("extend", examples='gpuspawner extend train\ngpuspawner extend 7c1d90ab --until 3d --reason "a deadline"')
@@ -269,8 +270,10 @@ def done(session: Session, name: str, minutes: int) -> None:
     """
     one = find_to_change(session, name)
     answer = session.ask(f"/workspaces/{one['id']}/done", "POST", {"minutes": minutes})
-    planned = answer["planned_end"]
-    session.show(answer, lambda _told: say(planned["words"] if planned else "Thank you."))
+    told = f"{title_of(one)}: you will not be done soon."
+    if minutes:
+        told = f"{title_of(one)}: you will be done at about {show_time(answer['now'] + 60 * minutes, answer['now'])}."
+    session.show(answer, lambda _: say(f"{told} It does not stop then."))
 
 
 @base.command(

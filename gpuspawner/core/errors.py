@@ -108,6 +108,7 @@ LABELS = {
     "node": "Node",
     "user": "User",
     "at": "Time",
+    "title": "Name",
 }
 """The labels of request fields in forms and in refusals."""
 MISSING = "none"

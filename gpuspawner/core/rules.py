@@ -124,12 +124,14 @@ class Rate:
 class QuotaGrant:
     """An amount that an administrator adds for a time to the limits of a user or a team.
 
-    It raises the soft and the hard limit. Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
+    It raises the soft and the hard limit. A negative amount lowers them: it was moved to another member of the team.
+    Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
 
     Args:
         user: the user's name at the time of the grant, "" for a team or for everybody.
         by: the administrator who granted it.
         why: the administrator's reason.
+        move: identifies both sides of a move between members, "" for other extra quota.
     """
 
     id: str
@@ -146,6 +148,7 @@ class QuotaGrant:
     taken_back_at: float | None = None
     taken_back_by: str = ""
     taken_back_why: str = ""
+    move: str = ""
 
     def state(self, now: float) -> str:
         """Return ``in force``, ``to come``, ``over`` or ``taken back``."""

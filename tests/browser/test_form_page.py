@@ -236,7 +236,7 @@ def test_without_javascript_everything_can_be_chosen(hub, plain_page, user):
 
 def test_while_the_service_is_away_the_form_says_so_and_works_again_after(hub, page, away):
     show_form(page, hub)
-    expect(sentence(page)).to_contain_text("GPUs can't be granted now")
+    expect(sentence(page)).to_contain_text("No GPU can be granted now")
     expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("Not known")
     expect(page.locator("input[name=gpu][value=none]")).to_be_enabled()
     away.unlink()

@@ -167,6 +167,8 @@ def test_later_requests_are_those_of_the_same_hours_of_an_earlier_day():
     assert found == [third, noon, third], "nothing is known of the third day before"
     assert [one.id for one in later_requests(past, now + 59, 2)] == ["later third"]
     assert [one.id for one in later_requests(past, now + 60, 2)] == [], "the first one came at this moment"
+    moved_up = [past[0], past[3]._replace(queue_move=2)]
+    assert [one.queue_move for one in later_requests(moved_up, now, 0)] == [0], "its administrator moved another one"
     assert later_requests([], now, 0) == []
     assert later_requests(past, begin + 5 * day, 0) == [], "no weekend is known"
 

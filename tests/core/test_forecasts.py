@@ -19,7 +19,7 @@ from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.queue import forecasts
 from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_positions
-from gpuspawner.core.queue.forecasts import PredictedStart, forecast
+from gpuspawner.core.queue.forecasts import Future, PredictedStart, forecast_each
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.run_times import PastRun, RunTimes
 from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot, end_at
@@ -143,14 +143,16 @@ def likely_end(lease, now):
 @example(2055, likely_end)
 def test_a_forecast_equals_the_decisions_that_follow_if_every_workspace_ends_as_predicted(seed, end_of):
     seen = a_queue(Random(seed))
-    assert list(forecast(seen, Index(seen), seen.claims, end_of).items()) == list(play(seen, end_of).items())
+    assert list(forecast_each(seen, Index(seen), seen.claims, [Future(end_of)])[0].items()) == list(
+        play(seen, end_of).items()
+    )
 
 
 def test_a_forecast_leaves_the_index_as_it_was():
     seen = a_queue(Random(7))
     index = Index(seen)
     before = decide(seen, index=index), dict(index.claims), dict(index.pools.used)
-    assert forecast(seen, index, seen.claims, end_at)
+    assert forecast_each(seen, index, seen.claims, [Future(end_at)])[0]
     assert (decide(seen, index=index), dict(index.claims), dict(index.pools.used)) == before
 
 
@@ -235,11 +237,13 @@ def test_the_number_of_decisions_is_bounded(monkeypatch):
     large = a_lease("large", user="large", request=a_request("large", count=2))
     leases = (*full(1500, 50), large)
     seen = Snapshot(NOW, KINDS, leases, fleet(*(gpu(i, node=f"node-{i:04}") for i in range(1500))))
-    assert forecast(seen, Index(seen), seen.claims, end_at) == {}
+    assert forecast_each(seen, Index(seen), seen.claims, [Future(end_at)])[0] == {}
     assert len(decisions) < 300
 
 
 def test_a_forecast_is_made_before_it_is_known_what_runs_and_while_the_hub_is_away():
     parked = a_lease("parked", Phase.PARKED, request=a_request())
     seen = Snapshot(NOW, KINDS, (*full(1, 10), parked), fleet(gpu(0)), processes_known=False, hub_answers=False)
-    assert forecast(seen, Index(seen), seen.claims, end_at) == {"parked": PredictedStart(NOW + 10, "a100")}
+    assert forecast_each(seen, Index(seen), seen.claims, [Future(end_at)])[0] == {
+        "parked": PredictedStart(NOW + 10, "a100")
+    }

@@ -324,6 +324,13 @@ def test_a_stop_asks_the_hub_runs_its_command_and_names_the_server_that_it_stops
     assert step(bound.lease, outcome=asked(server("the next start")), now=LATER + 60).lease.hub_gone
 
 
+def test_the_stop_of_a_listed_server_that_never_started_does_not_hit_the_next_start():
+    lease = a_lease(phase=Phase.STOPPING, running_at=NOW, server_started="", adopted=True, stop_sent_at=NOW)
+    listed = replace(lease, request=replace(lease.request, template=""))
+    assert step(listed, on_stop_done=True, outcome=asked(server(""))).effect is Effect.STOP_SERVER
+    assert step(listed, on_stop_done=True, outcome=asked(server("the next start"))).lease.hub_gone
+
+
 def test_a_lease_ends_only_once_all_its_processes_have_and_may_wait_again_in_the_same_write():
     lease = a_lease(phase=Phase.STOPPING, hub_gone=True, held=slots("a"))
     assert step(lease).effect is Effect.END_ALL

@@ -52,6 +52,7 @@ policies:
   default: {mode: enforce, preemption: {protected: 0s}}
 quotas:
   each-user: {each: user, gpus: {hard: 8}}
+  members: {each: user, group: vision, gpus: {hard: 8}, gpu_hours: {per: week, hard: 500}}
   vision: {group: vision, gpu_hours: {per: day, hard: 80}}
 """
 FOR_ALL_USERS = 'c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")'
@@ -123,6 +124,7 @@ class Page:
     def follow(self, commands):
         """Run each command with what the page calls by example names."""
         for words in commands:
+            self.hub.api("DELETE", "/groups/vision/users", {"users": ["alice"]}).raise_for_status()
             self.prepare(words)
             shown = [self.named(word, words) for word in words]
             code = main(shown)
@@ -152,7 +154,9 @@ class Page:
             self.hub.until("alice", "running", server="train")
 
     def prepare_admin(self, words):
-        """Make the charge or the request that a command answers, or the requests that it moves."""
+        """Make the charge or the request that a command answers, or the requests or hours that it moves."""
+        if "--from" in words:
+            self.hub.api("POST", "/groups/vision/users", {"users": ["alice"]}).raise_for_status()
         if words[:2] == ["admin", "reorder"] and not self.lives("large"):
             for name, count in (("first", 4), ("second", 2), ("large", 2)):  # the first takes all GPUs
                 self.hub.begin("alice", name, template="pytorch", count=count)

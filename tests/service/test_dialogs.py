@@ -81,7 +81,7 @@ def test_a_drained_node_offers_its_end_with_the_reason_and_leads_back(world):
     assert drain in lifted.text
 
 
-OF_QUOTAS = ("grant", "take-back", "correct", "approve", "change-request", "decline", "forget")
+OF_QUOTAS = ("grant", "move-hours", "take-back", "correct", "approve", "change-request", "decline", "forget")
 REASONS = {"message": "text", "announce": "text", **dict.fromkeys(OF_QUOTAS, "why")}
 
 

@@ -191,8 +191,13 @@ def test_promise_1_an_action_repeated_after_a_crash_is_done_once(world, monkeypa
     assert changed.status_code == (400 if act == "claim" else 422)
 
 
-TRIED_ELSEWHERE = {"/api/v1/tokens/{token}", "/api/v1/admin/catalog", "/api/v1/admin/workspaces/reorder"}
-"""The first has a test below. The others need a catalog in a file, and a queue."""
+TRIED_ELSEWHERE = {
+    "/api/v1/tokens/{token}",
+    "/api/v1/admin/catalog",
+    "/api/v1/admin/workspaces/reorder",
+    "/api/v1/quota-moves",
+}
+"""The first has a test below. The others need a catalog in a file, a queue, and budgets."""
 
 
 def test_each_endpoint_that_takes_a_key_is_repeated_after_a_kill():

@@ -276,7 +276,7 @@ def test_the_command_line_signs_in_lists_and_signs_out(world, monkeypatch, tmp_p
     assert main(["login", "--url", url, "--no-browser"]) == 0
     thread.join()
     out, err = capsys.readouterr()
-    assert f"Open {world.home}login-code\n" in err
+    assert f"Open {world.home}login-code\ntype this code there, press Continue, then Allow:" in err
     assert out.startswith("Signed in as alice until ")
     file = tmp_path / "gpuspawner" / "tokens.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -189,6 +189,9 @@ def test_promise_9_the_kind_of_a_restriction_decides_who_may_make_and_end_it(wor
     exempt = {"what": "exempt", "ids": ["runs"], "until": "3d", "reason": "x"}
     refused = api(world, "vera", "admin/restrictions", "POST", exempt)
     assert (refused.status_code, refused.json()["error"]["message"]) == (403, refusal_words(Permission.RESERVE))
+    reserve = {"what": "reserve", "kind": "a100", "count": 1, "team": "vision", "until": "3d", "reason": "x"}
+    user = api(world, "alice", "admin/restrictions", "POST", reserve)
+    assert (user.status_code, user.json()["error"]["message"]) == (403, refusal_words(Permission.RESERVE))
     made = api(world, "admin", "admin/restrictions", "POST", exempt).json()["restrictions"][0]
     ended = api(world, "vera", f"admin/restrictions/{made['id']}", "DELETE", {"reason": "x"})
     assert (ended.status_code, ended.json()["error"]["message"]) == (403, refusal_words(Permission.RESERVE))
@@ -289,5 +292,8 @@ def test_the_roles_are_listed_with_their_scopes_and_the_people_who_used_them(wor
     assert roles["user"]["may"]["see workspaces"] == "own"
     assert not [act for act in roles["user"]["may"] if "other users" in act]
     page = Browser(world, "vera").get(f"{world.home}console/roles").text
-    assert all(one in page for one in ("lena", "custom:gpu:operate", "Give extra quota or take it back"))
+    assert all(
+        one in page
+        for one in ("lena", "custom:gpu:operate", "Give extra quota, move it between members or take it back")
+    )
     assert api(world, "lena", "").json()["roles"] == ["user", "team lead"]

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 import requests
 from page_world import NOW, Browser, running, waiting, world_fixture
 
+from gpuspawner.cli.main import main
 from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.leases.lease import Key
 
@@ -68,3 +70,18 @@ def test_the_page_has_the_four_answers_and_the_list_leads_to_it(world):
     alice.submit("workspaces/runs/done", minutes="60")
     assert world.lease("runs").planned_end.at == NOW + 3600
     assert "When will you be done?" not in Browser(world, "admin").look("workspaces/bobs").text
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["done", "runs", "--in", "30"], "you will be done at about 08:30. It does not stop then."),
+        (["done", "runs", "--in", "0"], "you will not be done soon. It does not stop then."),
+        (["keep", "runs"], "Its idle check is paused until 10:00. You can keep it 2 more times."),
+    ],
+    ids=["in half an hour", "not soon", "keep"],
+)
+def test_the_command_line_says_what_it_noted(world, monkeypatch, capsys, command, told):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
+    assert main([*command, "--url", world.home]) == 0
+    assert told in capsys.readouterr().out

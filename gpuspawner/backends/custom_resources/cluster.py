@@ -23,6 +23,7 @@ from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.catalog.resources.definitions import (
     API_GROUP,
     API_VERSION,
+    BY_SECTION,
     FINGERPRINT,
     KINDS,
     POLICY,
@@ -121,7 +122,6 @@ CHART = "install the chart gpuspawner-crds, or gpuspawner kube crd | kubectl app
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmission"
 KIND = KINDS[0]
-BY_SECTION = {(kind.section, kind.cluster_wide): kind for kind in KINDS}
 ENTRIES = tuple(kind for kind in KINDS if kind.section)
 
 

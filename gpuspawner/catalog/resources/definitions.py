@@ -271,6 +271,8 @@ KINDS = (
         cluster_wide=True,
     ),
 )
+BY_SECTION = {(kind.section, kind.cluster_wide): kind for kind in KINDS}
+"""The kinds by their section of the catalog, and whether their resources are of the whole cluster."""
 
 
 def definition(kind: Kind) -> dict[str, Any]:

@@ -119,6 +119,10 @@ class QuotaTakenBack(QuotaEvent, name="quota taken back", words="Took a grant ba
     """An administrator takes that back."""
 
 
+class QuotaMoved(QuotaEvent, name="quota moved", words="Moved quota"):
+    """A lead or an administrator moves hours or money from the budget of one member to that of another."""
+
+
 class QuotaRequested(QuotaEvent, name="quota requested", words="Asked for more"):
     """A user asks for more of a quota or a budget for a time."""
 

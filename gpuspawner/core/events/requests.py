@@ -133,7 +133,7 @@ class WaitReasonNoted(Event, name="held back", words="Held back", details="{expl
 
 
 @dataclass(frozen=True)
-class WaitReasonGone(Event, name="let go", words="Held back no more", details="{rule}"):
+class WaitReasonGone(Event, name="no longer held back", words="Not held back any more", details="{rule}"):
     """The rule does not hold the request back any more."""
 
     rule: str = ""

@@ -81,8 +81,13 @@ def is_ready(server: HubServer | None, lease: Lease) -> bool:
 
 
 def is_own(server: HubServer | None, lease: Lease) -> bool:
-    """Return whether a server is this lease's, not a newer one with its name."""
-    return server is not None and is_of_user(server, lease) and lease.server_started in {"", server.started}
+    """Return whether a server is this lease's, not a newer one with its name.
+
+    A lease that was made for a listed server knows that server's start. It is "" for one that never started.
+    """
+    if server is None or not is_of_user(server, lease):
+        return False
+    return lease.server_started == server.started or not (lease.server_started or lease.unasked)
 
 
 class Effect(Enum):

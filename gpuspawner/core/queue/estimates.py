@@ -17,7 +17,7 @@ from gpuspawner.core.gpus.placement import pools_of
 from gpuspawner.core.leases.lease import HOLDING, WAITING
 from gpuspawner.core.queue.calibration import EACH_SIDE, NEAR_SECONDS
 from gpuspawner.core.queue.fair_share import FairShareUsage
-from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, PredictedStart, forecast, forecast_each
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, Future, PredictedStart, forecast_each
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import QueueOrder, QueueRank, explain_order
 from gpuspawner.core.queue.run_times import RunTimes
@@ -69,13 +69,12 @@ def estimate_starts(
         later: the requests that may come meanwhile.
         draws: the number of forecasts.
     """
-    starts: dict[str, list[float]] = {claim.id: [] for claim in claims}
-    for draw in range(draws):
-        end_of = partial(run_times.end_at, draw=draw)
-        found = forecast(seen, index, claims, end_of, later(draw), HORIZON_SECONDS)
-        for name, seconds in starts.items():
-            seconds.append(found[name].at - seen.now if name in found else inf)
-    return {name: estimate_of(seconds) for name, seconds in starts.items()}
+    futures = (Future(partial(run_times.end_at, draw=draw), later(draw)) for draw in range(draws))
+    drawn = forecast_each(seen, index, claims, futures, HORIZON_SECONDS)
+    return {
+        claim.id: estimate_of([found[claim.id].at - seen.now if claim.id in found else inf for found in drawn])
+        for claim in claims
+    }
 
 
 def first_in_line(seen: Snapshot, index: Index, claims: Iterable[Claim], count: int) -> list[Claim]:
@@ -141,6 +140,7 @@ def _moved(claim: Claim, at: float) -> Claim:
         waiting_until=inf,
         tried_nodes=(),
         attempt=0,
+        queue_move=0,
     )
 
 
@@ -210,7 +210,7 @@ def queue_positions(
     claims.sort(key=lambda claim: ranks[claim.id])
     first = _first_in_line(claims, seen, MOST_FORECAST)
     draws = _draws(run_times or RunTimes(), index)
-    latest, *likely = forecast_each(seen, index, first, [end_at, *draws])
+    latest, *likely = forecast_each(seen, index, first, map(Future, [end_at, *draws]))
     likely = likely or [latest]
     why = _why_behind(claims, seen, standing)
     pace: dict[str | None, float] = {}  # seconds for each place in the line of a pool, by the last one forecast

@@ -44,64 +44,75 @@ class PredictedStart(NamedTuple):
     kind: str
 
 
-def forecast(
-    seen: Snapshot, index: Index, claims: Sequence[Claim], end_of: EndOf, later: Sequence[Claim] = (),
-    horizon_seconds: float = inf,
-) -> dict[str, PredictedStart]:  # fmt: skip
-    """Return the predicted start of each request by lease id, in the order of the starts.
+class Future(NamedTuple):
+    """What a forecast expects: the ends of workspaces, and later requests.
+
+    ``end_of`` predicts the end of a workspace that holds something, also of one that starts in the forecast. Nothing is
+    granted to the requests of ``later`` before their ``not_before``.
+    """
+
+    end_of: EndOf
+    later: Sequence[Claim] = ()
+
+
+def forecast_each(
+    seen: Snapshot, index: Index, claims: Sequence[Claim], futures: Iterable[Future], horizon_seconds: float = inf
+) -> list[dict[str, PredictedStart]]:
+    """Return for each future the predicted start of each request by lease id, in the order of the starts.
 
     Args:
         seen: the queue and the cluster now.
         index: what is derived from ``seen``. It is the same again when the function returns.
         claims: the waiting requests to forecast. Other waiting requests are left out.
-        end_of: predicts the end of a workspace that holds something, also of one that starts in the forecast.
-        later: requests that are expected to come. Nothing is granted to them before ``not_before``.
+        futures: the expected ends and later requests.
         horizon_seconds: how far the forecast looks ahead.
 
     Returns:
         No entry for a request that does not start by any predicted end.
     """
+    present, found = _Present(seen, claims), list[dict[str, PredictedStart]]()
     try:
-        run = _Forecast(seen, [*claims, *later], end_of)
-        run.run(index, {claim.id for claim in claims}, seen.now + horizon_seconds)
+        for future in futures:
+            run = _Forecast(present, future)
+            run.run(index, {claim.id for claim in claims}, seen.now + horizon_seconds)
+            expected = {claim.id for claim in future.later}
+            found.append({name: start for name, start in run.starts.items() if name not in expected})
     finally:
         index.see(seen)
-    expected = {claim.id for claim in later}
-    return {name: start for name, start in run.starts.items() if name not in expected}
+    return found
 
 
-def forecast_each(
-    seen: Snapshot, index: Index, claims: Sequence[Claim], ends: Sequence[EndOf]
-) -> list[dict[str, PredictedStart]]:
-    """Return a forecast for each prediction of the ends. The index is restored once, after the last one."""
-    runs = [_Forecast(seen, claims, end_of) for end_of in ends]
-    try:
-        for run in runs:
-            run.run(index, {claim.id for claim in claims}, inf)
-    finally:
-        index.see(seen)
-    return [run.starts for run in runs]
+class _Present:
+    """The state from which all forecasts begin. They share its leases, so that an index compares only the others."""
+
+    def __init__(self, seen: Snapshot, claims: Sequence[Claim]) -> None:
+        self.seen = replace(
+            seen, most_starts=NO_LIMIT, most_starts_each=NO_LIMIT, hub_answers=True, processes_known=True
+        )
+        self.holding = [_as_running(lease, seen) for lease in seen.leases if lease.phase in HOLDING]
+        self.leases = [*self.holding, *(_lease_of(claim, seen.now) for claim in claims)]
+        self.changes = _changes(seen, claims)
+        self.needs_no_gpu = any(claim.request.gpu is None for claim in claims)
 
 
 class _Forecast:
     """One forecast: the leases as they change with the predicted time."""
 
-    def __init__(self, seen: Snapshot, claims: Sequence[Claim], end_of: EndOf) -> None:
-        self._seen = replace(
-            seen, most_starts=NO_LIMIT, most_starts_each=NO_LIMIT, hub_answers=True, processes_known=True
-        )
-        self._end_of = end_of
+    def __init__(self, present: _Present, future: Future) -> None:
+        seen = self._seen = present.seen
+        self._end_of = future.end_of
         self.starts: dict[str, PredictedStart] = {}
-        holding = [_as_running(lease, seen) for lease in seen.leases if lease.phase in HOLDING]
-        self._leases = LiveLeases([*holding, *(_lease_of(claim, seen.now) for claim in claims)])
-        self._ends = [(at, lease.id) for lease in holding if (at := end_of(lease, seen.now)) < inf]
+        self._leases = LiveLeases([*present.leases, *(_lease_of(claim, seen.now) for claim in future.later)])
+        self._ends = [(at, lease.id) for lease in present.holding if (at := future.end_of(lease, seen.now)) < inf]
         heapify(self._ends)
         self._held: tuple[HeldGpus, ...] = ()
         self._held_until = -inf
-        self._changes = sorted(_changes(seen, claims), reverse=True)
+        self._changes = sorted(present.changes | _claim_changes(seen, future.later), reverse=True)
+        self._pools = {kind.pool for kind in seen.kinds.values()}
+        self._needs_no_gpu = present.needs_no_gpu or any(claim.request.gpu is None for claim in future.later)
         self._used = dict(seen.accounts.decayed_gpu_seconds)
         """The use of ended workspaces for the fair share, in GPU seconds as they count now."""
-        self._balances = BudgetBalances(seen.now, holding, seen.rules, seen.accounts, seen.quota_grants)
+        self._balances = BudgetBalances(seen.now, present.holding, seen.rules, seen.accounts, seen.quota_grants)
         """Budgets by what runs now and in the forecast. A workspace that has ended in it stays, up to its end.
 
         So its use counts in the period in which it falls, and the charges of the present period in no other.
@@ -113,11 +124,16 @@ class _Forecast:
         while waiting and at <= until and at < inf:
             then = self._seen_at(at)
             index.see(then)
-            for given in decide(then, index=index, balances=self._balances, held=self._held_at(then)).grants:
+            for given in self._decide(then, index):
                 self._start(given, at)
                 waiting.discard(given.claim.id)
             at, steps = self._next(at, steps), steps + 1
             self._end_until(at)
+
+    def _decide(self, then: Snapshot, index: Index) -> Sequence[Grant]:
+        if not (self._needs_no_gpu or any(index.pools.has_free(pool) for pool in self._pools)):
+            return ()
+        return decide(then, index=index, balances=self._balances, held=self._held_at(then)).grants
 
     def _next(self, at: float, steps: int) -> float:
         following = min(self._ends[0][0] if self._ends else inf, self._changes[-1] if self._changes else inf)
@@ -186,14 +202,18 @@ def _lease_of(claim: Claim, now: float) -> Lease:
 
 
 def _changes(seen: Snapshot, claims: Iterable[Claim]) -> set[float]:
+    found = {kept.until for kept in seen.kept}
+    found |= {at for grant in seen.quota_grants for at in (grant.since, grant.until)}
+    found |= {at for held in class_hold_gpus(seen) for at in (held.opening.opens_at, held.opening.ends_at)}
+    return {at for at in found if seen.now < at < inf} | _claim_changes(seen, claims)
+
+
+def _claim_changes(seen: Snapshot, claims: Iterable[Claim]) -> set[float]:
     budgets, found = ClaimBudgets(seen), set[float]()
     for claim in claims:
         kinds: Sequence[GpuKind | None] = accepted_kinds(claim.request, seen.kinds) or (None,)
         until_overdue = policy_of(claim, seen).queue.longest_wait_seconds - claim.waited_seconds(seen.now)
         found |= {claim.not_before, budgets.opens_at(claim, kinds), nextafter(seen.now + until_overdue, inf)}
-    found |= {kept.until for kept in seen.kept}
-    found |= {at for grant in seen.quota_grants for at in (grant.since, grant.until)}
-    found |= {at for held in class_hold_gpus(seen) for at in (held.opening.opens_at, held.opening.ends_at)}
     return {at for at in found if seen.now < at < inf}
 
 

@@ -27,6 +27,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.api import approve_request, decline_request
 from gpuspawner.service.quota_requests.presenter import UNITS, request_words, sees
 from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
+from gpuspawner.service.quotas.moves import move_quota
 from gpuspawner.service.quotas.presenter import present_grant
 from gpuspawner.service.stored_data.api import forget_person
 from gpuspawner.service.web.admin_page import TABS, AdminPage
@@ -43,6 +44,8 @@ FIT = re.compile(r"([0-9]{1,6}) ([0-9]{1,12}(?:\.[0-9]{1,6})?) ([0-9]{1,12}(?:\.
 """The choice of a reservation that fits: the number of GPUs, and both times."""
 BUDGETS = tuple(UNITS[unit.value] for unit in BudgetUnit)
 LIMITS = tuple(one for one in UNITS.values() if one not in BUDGETS)
+OF_BUDGETS = frozenset({"correct", "move-hours"})
+"""The dialogs whose amounts are hours or money."""
 FORM_FIELDS = {"for whom": "user", "what": "number", "amount": "number", "to": "name"}
 """The form field that shows the error of an API field, if the names differ."""
 SECOND_FIELDS = {"whom": "name", "number": "unit"}
@@ -191,6 +194,15 @@ DIALOGS: Mapping[str, Dialog] = {
         ("user", "team", "everybody", "number", "since", "until"),
         "Give extra quota",
         reason="why",
+    ),
+    "move-hours": Dialog(
+        move_quota,
+        "Move hours between members",
+        "One member has less of a budget, and another one as much more. The budgets of the team stay.",
+        ("source", "user", "team", "number", "until"),
+        "Move",
+        reason="why",
+        needs_end=False,
     ),
     "take-back": Dialog(
         take_grant_back,
@@ -345,7 +357,7 @@ class DialogPage(AdminPage):
             gpus=[f"{gpu.node}/{gpu.index}" for gpu in fleet.gpus if gpu.group is None],
             kinds=kinds,
             teams=[(team, team_title(catalog, team) or team) for team in teams_of(catalog.rules, None)],
-            units=list(BUDGETS) if name == "correct" else units,
+            units=list(BUDGETS) if name in OF_BUDGETS else units,
             number_hint="A minus credits, for example -3." if name == "correct" else "",
             timezone=catalog.rules.timezone,
             last_month=previous_month(month_of(self.today())),

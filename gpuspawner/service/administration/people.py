@@ -22,6 +22,7 @@ from gpuspawner.core.events import (
     Extended,
     Kept,
     QuotaGranted,
+    QuotaMoved,
     QuotaTakenBack,
     ReachesInto,
     Stopped,
@@ -63,7 +64,7 @@ from gpuspawner.service.web.permissions import ALLOWED, SCOPES, Permission, Reac
 
 HISTORY = (
     WarnedIdle, WarnedOfEnd, WarnedOfClaim, WarnedNobodyCame, ReachesInto, Kept, Extended, EndAnnounced, Stopped,
-    Disputed, QuotaGranted, QuotaTakenBack, UsageCorrected, Exempted,
+    Disputed, QuotaGranted, QuotaMoved, QuotaTakenBack, UsageCorrected, Exempted,
 )  # fmt: skip
 """The events on the page of a person."""
 NO_LIST = Table("person", ())

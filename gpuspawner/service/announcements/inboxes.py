@@ -137,18 +137,21 @@ class Inboxes:
             return frozenset()
 
     def _of_grant(self, grant: QuotaGrant, marks: ReadMarks) -> Iterator[Notice]:
-        amount, team, has_user = show_grant(grant), grant.account.team, bool(grant.account.user_created)
+        team, has_user, is_moved_away = grant.account.team, bool(grant.account.user_created), grant.amount < 0
+        amount = f"{show_grant(replace(grant, amount=-grant.amount))} less" if is_moved_away else show_grant(grant)
         made, gone = f"g{grant.id}", f"t{grant.id}"
         whose = "You were" if has_user else f"Your team {team} was" if team else "Everybody was"
+        title = "A part of your quota was moved to someone else" if is_moved_away else f"{whose} granted more"
         yield Notice(
-            made, grant.made_at, "quota granted", f"{whose} granted more",
+            made, grant.made_at, "quota granted", title,
             f"{amount} until {show_end(grant.until, self._clock.now())}: {grant.why}",
             not marks.has(made, grant.made_at), by=grant.by,
         )  # fmt: skip
         if grant.taken_back_at is not None:
             of = "" if has_user else f" of your team {team}" if team else " of everybody"
+            title = "What was moved away from you is yours again" if is_moved_away else f"A grant{of} was taken back"
             yield Notice(
-                gone, grant.taken_back_at, "quota taken back", f"A grant{of} was taken back",
+                gone, grant.taken_back_at, "quota taken back", title,
                 f"{amount}: {grant.taken_back_why}", not marks.has(gone, grant.taken_back_at), by=grant.taken_back_by,
             )  # fmt: skip
 

@@ -16,6 +16,7 @@ from gpuspawner.service.notifications import preferences
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
+from gpuspawner.service.quotas import moves
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.start import api as start
 from gpuspawner.service.start import schedules, secret_values
@@ -45,6 +46,7 @@ ROUTERS = (
     catalog_editor.router,
     people.router,
     quotas.router,
+    moves.router,
     quota_requests.router,
     usage.router,
     stored_data.router,

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from gpuspawner.backends.custom_resources.base import EntryRefused, Resource
-from gpuspawner.backends.custom_resources.cluster import BY_SECTION
 from gpuspawner.catalog.document import read_text
 from gpuspawner.catalog.requests.visibility import with_prices_of
+from gpuspawner.catalog.resources.definitions import BY_SECTION
 from gpuspawner.catalog.resources.merging import Spec
 from gpuspawner.catalog.watched_file import fingerprint_of
 from gpuspawner.core.errors import Conflict, RequestRefused

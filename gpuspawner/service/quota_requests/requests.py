@@ -59,4 +59,4 @@ class QuotaRequests:
         self._requests[one.id] = one
         self.changes += 1
         if grant is not None:
-            self._accounting.count_grant(grant)
+            self._accounting.count_grants([grant])

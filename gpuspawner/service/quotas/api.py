@@ -133,25 +133,31 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> tuple[GivenGrant, in
         return shown, 200
     actor.store_answer(shown)
     event = event_of_grant(actor.state, grant, events.QuotaGranted, body.why)
-    await state.accounting.add_grant(grant, actor.audit_entry(event, grant.user or account.team))
+    await state.accounting.add_grants([grant], [actor.audit_entry(event, grant.user or account.team)])
     await apply_at_once(state.allocator)
     return shown, 201
 
 
 @router.delete("/api/v1/quota-grants/{grant}", Permission.GRANT, audit="take a grant back")
 async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Grant:
-    """Take a grant back. Running workspaces continue to their end, but no workspace is extended or started by it."""
+    """Take a grant back. Running workspaces continue to their end, but no workspace is extended or started by it.
+
+    Of hours that were moved between members, both sides are taken back.
+    """
     whose = actor.whose(Permission.GRANT)
     found = next((one for one in actor.state.accounting.all_grants() if one.id == grant), None)
     if found is None or not (whose is None or (found.account.team in whose and found.user)):
         raise HTTPError(404, reason=f"There is no grant with the id {grant[:40]}.")
     if actor.now >= found.until:
         raise Conflict("This extra quota has ended already.")
-    taken = replace(found, taken_back_at=actor.now, taken_back_by=actor.person.name, taken_back_why=body.why)
-    shown = present_grant(actor.state, taken)
+    sides = [x for x in actor.state.accounting.all_grants() if found.move and x.move == found.move] or [found]
+    name = actor.person.name
+    taken = [replace(x, taken_back_at=actor.now, taken_back_by=name, taken_back_why=body.why) for x in sides]
+    shown = next(present_grant(actor.state, one) for one in taken if one.id == found.id)
     actor.store_answer(shown)
-    event = event_of_grant(actor.state, taken, events.QuotaTakenBack, body.why)
-    await actor.state.accounting.take_back(taken, actor.audit_entry(event, found.user or found.account.team))
+    told = [(event_of_grant(actor.state, one, events.QuotaTakenBack, body.why), one) for one in taken]
+    entries = [actor.audit_entry(event, one.user or one.account.team) for event, one in told]
+    await actor.state.accounting.take_back(taken, entries)
     return shown
 
 

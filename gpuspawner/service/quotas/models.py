@@ -274,6 +274,35 @@ class GrantInput(Body):
         raise refused("before until", "Give a time before the end.")
 
 
+class MoveInput(Body):
+    """Hours or money that are moved from the budget of one member of a team to that of another."""
+
+    source: str = allows(*NAME, max_length=MAX_NAME_LETTERS)
+    """The member who has less then."""
+    user: str = allows(*NAME, max_length=MAX_NAME_LETTERS)
+    """The member who has more then."""
+    team: Team = None
+    """The team whose budgets of its members are meant (default: the budgets of the users themselves)."""
+    why: Reason
+    """The reason, which both read."""
+    what: GrantAmount
+    """The amount: ``20 GPU h`` or ``10 cost``."""
+    until: Until | None = None
+    """Until when (default: until the budget resets)."""
+    dry_run: bool = False
+    """Return the effects, and move nothing."""
+
+
+class QuotaMove(Answer):
+    """A move between two members, with both sides, or with ``dry_run`` what it would be."""
+
+    dry_run: bool
+    words: str
+    less: Grant
+    more: Grant
+    effects: list[GrantEffect]
+
+
 class CorrectionInput(Body):
     """A correction of the usage of a user."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
@@ -202,9 +202,15 @@ def present_grant(state: Parts, grant: QuotaGrant) -> models.Grant:
         made_at=grant.made_at,
         now=now,
         taken_back=taken_back,
-        words=f"{show_grant(grant)} more for {grantee(grant)} until {until}",
+        words=f"{amount_words(grant)} for {grantee(grant)} until {until}",
         note="" if raises_a_bound(state, grant) else NO_EFFECT.format(grantee(grant)),
     )
+
+
+def amount_words(grant: QuotaGrant) -> str:
+    """Return the amount of extra quota as people read it: ``20 GPU h more``, or ``20 GPU h less`` if it was moved."""
+    how = "more" if grant.amount > 0 else "less"
+    return f"{show_grant(replace(grant, amount=abs(grant.amount)))} {how}"
 
 
 def event_of_grant(state: Parts, grant: QuotaGrant, kind: type[QuotaEvent], reason: str) -> QuotaEvent:

@@ -186,19 +186,20 @@ class Accounting:
         """Return all extra quota, oldest first."""
         return list(self._grants)
 
-    async def add_grant(self, grant: QuotaGrant, audit: AuditLine) -> None:
+    async def add_grants(self, grants: Sequence[QuotaGrant], audit: Sequence[AuditLine]) -> None:
         """Store extra quota, which counts from then on."""
-        await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
-        self.count_grant(grant)
+        await self._registry.store.write(self._registry.store.ledger.add_grants, grants, audit)
+        self.count_grants(grants)
 
-    def count_grant(self, grant: QuotaGrant) -> None:
+    def count_grants(self, grants: Sequence[QuotaGrant]) -> None:
         """Count extra quota that was just stored."""
-        self._grants = [*self._grants, grant]
+        self._grants = [*self._grants, *grants]
 
-    async def take_back(self, grant: QuotaGrant, audit: AuditLine) -> None:
+    async def take_back(self, grants: Sequence[QuotaGrant], audit: Sequence[AuditLine]) -> None:
         """Store that extra quota is taken back. No running workspace ends earlier. Raises Conflict if it was before."""
-        await self._registry.store.write(self._registry.store.ledger.take_grant_back, grant, [audit])
-        self._grants = [grant if one.id == grant.id else one for one in self._grants]
+        await self._registry.store.write(self._registry.store.ledger.take_grants_back, grants, audit)
+        taken = {one.id: one for one in grants}
+        self._grants = [taken.get(one.id, one) for one in self._grants]
 
     async def correct(self, line: LedgerLine, audit: AuditLine) -> None:
         """Store a correction of the ledger. If its month was closed meanwhile, it counts in the next one."""

@@ -90,22 +90,24 @@ class Ledger(StoredRows):
             query = query.where(t.until > now, t.taken_back_at.is_(None))
         return self._read_each(tables.quota_grants, query, _grant_of)
 
-    def add_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
+    def add_grants(self, grants: Iterable[QuotaGrant], audit: Iterable[AuditLine]) -> None:
         """Write extra quota with its audit entries."""
-        self._save(tables.quota_grants, [row_of_grant(grant)], partial(write_audit, lines=audit))
+        self._save(tables.quota_grants, [row_of_grant(one) for one in grants], partial(write_audit, lines=audit))
 
-    def take_grant_back(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
+    def take_grants_back(self, grants: Iterable[QuotaGrant], audit: Iterable[AuditLine]) -> None:
         """Write that extra quota was taken back, with audit entries.
 
         Raises:
             Conflict: it was taken back before.
         """
-        t, row = tables.quota_grants, tables.quota_grants.c.id == grant.id
-        values = {name: value for name, value in row_of_grant(grant).items() if name.startswith("taken_back")}
+        t = tables.quota_grants
         with self._transaction(writes=True) as connection:
-            if not connection.execute(t.update().where(row & t.c.taken_back_at.is_(None)).values(**values)).rowcount:
-                by = connection.scalar(sa.select(t.c.taken_back_by).where(row))
-                raise Conflict(f"{by} has taken it back already.")
+            for grant in grants:
+                row, open_row = t.c.id == grant.id, (t.c.id == grant.id) & t.c.taken_back_at.is_(None)
+                values = {name: value for name, value in row_of_grant(grant).items() if name.startswith("taken_back")}
+                if not connection.execute(t.update().where(open_row).values(**values)).rowcount:
+                    by = connection.scalar(sa.select(t.c.taken_back_by).where(row))
+                    raise Conflict(f"{by} has taken it back already.")
             write_audit(connection, audit)
 
 

@@ -156,6 +156,8 @@ quota_grants = sa.Table(
     sa.Column("taken_back_at", sa.Float),
     sa.Column("taken_back_by", sa.String(255), nullable=False, server_default=""),
     sa.Column("taken_back_why", sa.Text, nullable=False, server_default=""),
+    # Both sides of a move between members have the same.
+    sa.Column("move", sa.String(64), nullable=False, server_default=""),
     sa.Index("ix_quota_grants_until", "until"),
 )
 

@@ -66,7 +66,7 @@ class Permission(Enum):
     MANAGE_WORKSPACES = "stop, move or extend other users' workspaces with a reason"
     ORDER_QUEUE = "change the order of the queue"
     SEE_GRANTS = "see extra quota"
-    GRANT = "give extra quota or take it back"
+    GRANT = "give extra quota, move it between members or take it back"
     ASK_FOR_QUOTA = "ask for extra quota"
     SEE_REQUESTS = "see requests for extra quota"
     ANSWER_REQUESTS = "answer requests for extra quota"
@@ -146,7 +146,7 @@ ACTS: Mapping[str, Permission] = {
     **dict.fromkeys(("drain", "quarantine", "pause", "lift"), Permission.RESTRICT),
     **dict.fromkeys(("reserve", "exempt"), Permission.RESERVE),
     **dict.fromkeys(("message", "announce"), Permission.ANNOUNCE),
-    **dict.fromkeys(("grant", "take-back"), Permission.GRANT),
+    **dict.fromkeys(("grant", "move-hours", "take-back"), Permission.GRANT),
     **dict.fromkeys(("approve", "change-request", "decline"), Permission.ANSWER_REQUESTS),
     "correct": Permission.CORRECT,
     "give-up": Permission.CLAIM,

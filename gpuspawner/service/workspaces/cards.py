@@ -91,7 +91,7 @@ class Card:
 
     @property
     def loses(self) -> str:
-        """What it loses when it stops."""
+        """The kernels, terminals and GPU memory that it loses when it stops."""
         return loss_of(self.shown)
 
     @property
@@ -172,7 +172,7 @@ class Card:
 
     @property
     def wait_words(self) -> str:
-        """What it waits for, without its position, which stands above."""
+        """The sentence of its wait without its position, which the card shows above."""
         queue = self.shown.queue
         if queue is None or queue.place is None:
             return "" if queue is None else queue.sentence
@@ -248,7 +248,7 @@ def summary_of(shown: Workspace, *, whole: bool = False) -> str:
 
 
 def loss_of(shown: Workspace) -> str:
-    """Return what a running workspace loses when it stops."""
+    """Return the kernels, terminals and GPU memory that a running workspace loses when it stops."""
     return lost_words(shown.kernels, sum(gpu.memory_used_bytes or 0 for gpu in shown.gpus))
 
 
@@ -266,7 +266,7 @@ def names_words(names: Sequence[str]) -> str:
 
 
 def lost_words(kernels: Sequence[str] | None, gpu_memory_bytes: float) -> str:
-    """Return what a running workspace loses when it stops: ``1 running kernel, terminals and 3 GiB of GPU memory``."""
+    """Return the losses of a running workspace that stops: ``1 running kernel, terminals and 3 GiB of GPU memory``."""
     held = f"{show_bytes(gpu_memory_bytes)} of GPU memory" if gpu_memory_bytes else ""
     parts = [part for part in (kernel_words(kernels), "terminals", held) if part]
     return f"{', '.join(parts[:-1])}{' and ' if len(parts) > 1 else ''}{parts[-1]}"

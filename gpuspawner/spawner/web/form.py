@@ -47,7 +47,7 @@ from gpuspawner.spawner.web.pages import TEMPLATES, LiveAnswers, ServiceView, ju
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
-AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
+AWAY = "No GPU can be granted now. The GPU service does not answer. Choose No GPU, or wait. This page tries again."
 CONTINUATIONS = ("It stops ", "Your share ", "You get it ")
 """Beginnings of sentences that the summary shows with the sentence before them."""
 ANCHORS = {

@@ -269,7 +269,7 @@ class Estimator:
         own = {lease.id for lease in seen.leases if self._is_estimated(lease)}
         claims = [claim for claim in seen.claims if claim.id in own]
         found, states, self._took_seconds = await asyncio.to_thread(
-            _estimate, seen, claims, self._run_times, self._past(seen), self._records.calibration
+            compute_estimates, seen, claims, self._run_times, self._past(seen), self._records.calibration
         )
         self._estimates, self._considered, self._made_at = found, frozenset(own), seen.now
         with _logged_outage("estimates are not kept"):
@@ -325,10 +325,18 @@ def _end_of(lease: Lease) -> tuple[float, str]:
     return lease.ended_at or 0.0, lease.id
 
 
-def _estimate(
+def compute_estimates(
     seen: Snapshot, claims: Sequence[Claim], run_times: RunTimes, past: Sequence[Claim], calibration: Calibration
 ) -> tuple[dict[str, EstimateOutcome], dict[str, QueueState], float]:
-    """Return the estimates of the first requests in line, the state of the queue for each, and the CPU seconds."""
+    """Return the estimates of the first requests in line, the state of the queue for each, and the CPU seconds.
+
+    Args:
+        seen: the queue and the cluster now.
+        claims: the waiting requests.
+        run_times: how long workspaces ran so far.
+        past: the requests of the last days, the oldest first.
+        calibration: the outcomes of earlier estimates.
+    """
     began = time.thread_time()
     index = Index(seen)
     claims = first_in_line(seen, index, claims, MOST_ESTIMATED)

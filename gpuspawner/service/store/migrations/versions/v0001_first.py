@@ -143,6 +143,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("taken_back_at", sa.Float),
         sa.Column("taken_back_by", sa.String(255), nullable=False, server_default=""),
         sa.Column("taken_back_why", sa.Text, nullable=False, server_default=""),
+        sa.Column("move", sa.String(64), nullable=False, server_default=""),
     )
     op.create_index("ix_quota_grants_until", "quota_grants", ["until"])
     op.create_table(

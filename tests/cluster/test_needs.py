@@ -93,7 +93,7 @@ def test_a_node_with_an_older_driver_has_no_gpu_for_it_and_the_reason_is_told(hu
         assert "You asked for 'old'. Allowed: a100, none." in refused.text
         hub.add_user("bob")
         hub.begin("bob", template="new", gpu="a100", count=1)
-        why = "No A100 is there now. You are 1st in line."
+        why = "No A100 is there now. It is 1st in line."
         eventually(lambda: why in hub.lease("bob")["queue"]["sentence"], WAIT_SECONDS, "the reason is shown")
         assert hub.pod("bob") is None
     finally:

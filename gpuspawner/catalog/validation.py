@@ -23,6 +23,8 @@ E = TypeVar("E", LifecyclePolicy, Template)
 
 LONGEST_CHAIN = 10
 """Entries that one entry extends, directly or not. Arbitrary: a longer chain is hard to follow."""
+EXAMPLE_KEYS = 2
+"""The number of keys in the example of a mapping. Arbitrary."""
 NOT_INHERITED = frozenset({"title"})
 REPLACED = frozenset({"also_counts"})
 """Sections that an entry replaces as a whole. Other sections are joined key by key."""
@@ -254,7 +256,10 @@ def _explain(details: ErrorDetails, loc: Loc) -> tuple[str, str]:
         return f"{quoted(details['input'])} is not a list", f"write for example {loc[-1]}: [{{key: value}}]"
     example = "version: 1"
     if loc:
-        example = "{key: value}" if isinstance(loc[-1], int) else f"{loc[-1]}: {{key: value}}"
+        model = _model_at(loc)
+        keys = ["key"] if model is None else list(keys_of(model))[:EXAMPLE_KEYS]
+        example = f"{{{', '.join(f'{key}: value' for key in keys)}}}"
+        example = example if isinstance(loc[-1], int) else f"{loc[-1]}: {example}"
     return f"{quoted(details['input'])} is not a mapping", f"write keys and values, for example {example}"
 
 

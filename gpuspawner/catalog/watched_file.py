@@ -58,7 +58,7 @@ class InForce:
     """The catalog in force. No other part keeps a reference to the catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Hold a catalog that does not change by itself."""
+        """Hold a catalog that has no file to watch."""
         self.catalog = catalog
         self.problem = ""
         """Everything that is wrong with a later catalog, or "" if the file holds the catalog in force."""

@@ -85,6 +85,9 @@ class LazyGroup(click.Group):
         """Find a command. The error for a name that does not exist suggests a similar one."""
         if args and args[0] not in self.lazy and not args[0].startswith("-") and not ctx.resilient_parsing:
             names = [f"{name} {args[0]}" for name in self.groups if args[0] in self._group(ctx, name).lazy]
+            above = ctx.parent.command if ctx.parent is not None else None
+            if isinstance(above, LazyGroup) and args[0] in above.lazy:
+                names.append(f"gpuspawner {args[0]}")
             similar = names or difflib.get_close_matches(args[0], self.lazy)
             hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
             ctx.fail(f"There is no command {args[0]!r}.{hint}")

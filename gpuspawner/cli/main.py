@@ -121,7 +121,7 @@ def _run(arguments: list[str]) -> int:  # noqa: PLR0911 - each kind of end retur
     except click.exceptions.Exit as ended:  # --help and --version
         return ended.exit_code
     except click.ClickException as error:
-        error.show()
+        _with_bounds_in_words(error).show()
         return INVALID
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # Python flushes once more as it exits
@@ -139,6 +139,15 @@ def _run(arguments: list[str]) -> int:  # noqa: PLR0911 - each kind of end retur
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     return code
+
+
+def _with_bounds_in_words(error: click.ClickException) -> click.ClickException:
+    """Return an error that says the bounds of a number in words. click writes them as ``0<=x<=200``."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        bounds = error.param.type
+        if isinstance(bounds, (click.IntRange, click.FloatRange)):
+            return click.BadParameter(f"Write a number from {bounds.min} to {bounds.max}.", error.ctx, error.param)
+    return error
 
 
 def _print_error(message: str) -> None:

@@ -256,7 +256,7 @@ def requests(session: Session, act: str, request_id: str | None, *, closed_too: 
         raise click.UsageError(f"Name the request: gpuspawner admin requests {act} ID.")
     if act == "decline" and more.pop("dry_run"):
         raise click.UsageError("Only an approval has a preview.")
-    one = _find(session, request_id, "?all=1&open=1")
+    one = _find(session, request_id, "?all=1&open=1", "?all=1")
     session.show(session.ask(f"{PATH}/{one['id']}/{act}", "POST", without_empty(more)), _print_request)
 
 
@@ -265,9 +265,14 @@ def _list(session: Session, query: str, empty: str) -> None:
     session.show_list(answer, "requests", REQUEST_COLUMNS, empty)
 
 
-def _find(session: Session, begins: str, query: str) -> dict[str, Any]:
-    found = session.ask_all(f"{PATH}{query}", "requests")["requests"]
-    where = "gpuspawner admin requests" if query else "gpuspawner request"
+def _find(session: Session, begins: str, *queries: str) -> dict[str, Any]:
+    """Return the request whose ID begins so, from the first of the lists that has one."""
+    found: list[dict[str, Any]] = []
+    for query in queries:
+        found = session.ask_all(f"{PATH}{query}", "requests")["requests"]
+        if any(one["id"].startswith(begins) for one in found):
+            break
+    where = "gpuspawner admin requests" if any(queries) else "gpuspawner request"
     return find_by_id(found, begins, "request", where)
 
 
@@ -282,7 +287,7 @@ def _print_request(one: dict[str, Any]) -> None:
     if one.get("dry_run"):
         _print_effects(one, f"{one['grant']['words']} (request {short_id(one['id'])})")
         return
-    given = f" {one['grant']['words']}." if one["grant"] else ""
+    given = f" {one['grant']['words']}." if one["grant"] and one["grant"]["words"] != one["words"] else ""
     say(f"{one['words']} (request {short_id(one['id'])}): {one['state']}.{given}")
     if one["state"] == "open":
         say("A lead of your team or an administrator answers. gpuspawner request shows where it stands.")
@@ -310,6 +315,7 @@ gpuspawner admin grant --take-back 3f2a --reason "no longer needed\"""",
 @click.argument("amount", required=False)
 @click.option("--team", metavar="TEAM", default="", help="For this team, or for USER in it.")
 @click.option("--everybody", is_flag=True, help="For all users together.")
+@click.option("--as-limit", is_flag=True, help="AMOUNT is the whole limit until then, also if it is lower than now.")
 @click.option("--from", "source", metavar="USER", default="", help="Move it from this member, who has less then.")
 @click.option("--since", metavar="TIME", help="Begin, for example tomorrow. Default: now.")
 @click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")

@@ -33,7 +33,13 @@ _OPTIONS = base.join_options(
     click.option("--instead", "substitutes", metavar="KIND", multiple=True, help="Accept this kind if it is sooner."),
     click.option("--tool", "tools", metavar="NAME", multiple=True, help="Install this tool of the template."),
     click.option("--repository", metavar="URL", help="Clone this repository into your home; https or ssh."),
-    click.option("--variable", "variables", metavar="NAME=VALUE", multiple=True, help="Set this variable; no secrets."),
+    click.option(
+        "--variable",
+        "variables",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="Set this variable. Do not use it for secrets.",
+    ),
     click.option("--script", type=click.File(), metavar="FILE", help="Run this script when the workspace has started."),
     click.option("--own-image", metavar="IMAGE", help="Your own image, if the template takes any image."),
 )
@@ -158,3 +164,5 @@ def _print(session: Session, one: dict[str, Any]) -> None:
         say(address_of(session, one))
         return
     say(f"{title_of(one)}: {one['queue']['sentence'] if one['queue'] else one['words']}")
+    if one["request"]["gpu"]:
+        say("Open it soon after it starts, or you may lose its GPU.")

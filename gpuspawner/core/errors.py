@@ -109,6 +109,7 @@ LABELS = {
     "user": "User",
     "at": "Time",
     "title": "Name",
+    "name": "Name",
 }
 """The labels of request fields in forms and in refusals."""
 MISSING = "none"

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpuspawner.spawner.configure import configure
+from gpuspawner.spawner.hub.settings import refuse_without_package
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
@@ -28,4 +29,9 @@ def __getattr__(name: str) -> Any:
     """Return a spawner class. Each is imported only when it is needed."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    try:
+        module = import_module(_MODULES[name])
+    except ModuleNotFoundError as error:
+        refuse_without_package(name, error)
+        raise
+    return getattr(module, name)

@@ -279,7 +279,7 @@ class GPUSpawnerMixin(_Base):
     async def _gpu_create(self) -> Any:
         """Start the server if the grant is fresh, within the start's own limit."""
         if time.monotonic() - self._gpu_attempt.heard_at > FENCE_SECONDS:
-            message = "The grant is too old to start on. Your place is kept; press Start again."
+            message = "The grant is too old for this start. Your place is kept. Press Start again."
             raise StartEnded(message, reason="fenced", status=503)
         limit = self._gpu_start_seconds()
         try:

@@ -385,6 +385,22 @@ def test_secrets_of_users_are_encrypted_with_a_new_key_while_the_store_is_in_use
     store.close()
 
 
+def test_a_damaged_secret_keeps_no_other_from_a_new_key(data, tmp_path, capsys):
+    old, new, owner = b"\x22" * 32, b"\x33" * 32, Owner("1" * 32, "alice born")
+    store, line = opened(data), AuditLine(0.0, "", "alice", "alice", SecretSaved("A"))
+    for name in ("A", "B"):
+        assert store.secrets.save(owner, StoredSecret(name, seal(old, owner, name, f"of {name}"), 7.0), 9, line)
+    with sqlite3.connect(data / DATABASE) as raw:
+        raw.execute("UPDATE secrets SET sealed = x'ff00' WHERE name = 'A'")
+    raw.close()
+    (data / "secret").rename(tmp_path / "secret.old")
+    (data / "secret").write_text("3" * 64 + "\n")
+    assert run("reencrypt", "--old-secret-file", tmp_path / "secret.old", data=data) == DONE
+    assert capsys.readouterr().out.startswith("Encrypted 1 secret with the new key. 0 had it already.")
+    assert [unseal(new, owner, one) for one in store.secrets.of(owner)] == ["of B"]
+    store.close()
+
+
 def test_a_secret_file_that_cannot_be_used_is_refused_by_its_option(data, tmp_path, capsys):
     (tmp_path / "short").write_text("abc")
     assert run("reencrypt", "--old-secret-file", tmp_path / "short", data=data) == INVALID

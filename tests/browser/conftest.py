@@ -16,6 +16,7 @@ import pytest
 # Tests are no package: `from harness.hub import ...`, `from service_pages import ...`.
 sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "backends"))  # `from kube_api import ...`
 
 import requests
 from axe_playwright_python.sync_playwright import Axe

@@ -133,3 +133,23 @@ def test_extra_quota_is_given_corrected_and_taken_back_by_keyboard(browser, worl
     expect(page.get_by_text("No request has priority over running workspaces.")).to_be_visible()
     page.goto(f"{world.home}console/extra-quota?state=taken+back")
     expect(page.get_by_role("row", name=re.compile("bob .* No course"))).to_be_visible()
+
+
+def test_hours_are_moved_in_a_dialog_after_a_preview(browser, world, assert_accessible):
+    world.signing_in = "admin"
+    page = open_page(browser, world, "console/quotas")
+    page.get_by_role("link", name="Move hours").click()
+    form = page.get_by_role("dialog", name="Move hours between members")
+    form.get_by_label("From", exact=True).fill("bob")
+    form.get_by_label("To", exact=True).fill("alice")
+    form.get_by_label("How much").fill("5")
+    form.get_by_label("Of what").select_option("GPU hours")
+    form.get_by_label("Reason").fill("Holiday")
+    form.get_by_role("button", name="Preview").click()
+    preview = form.get_by_role("status")
+    expect(preview).to_contain_text("5 GPU h for alice, from bob, until")
+    expect(preview).to_contain_text(re.compile(r"Bob: [0-9.]+ GPU hours left this week instead of "))
+    assert_accessible(page, ".gs-dialog[open]", phone=True)
+    form.get_by_role("button", name="Move", exact=True).click()
+    expect(page.get_by_text("-5 GPU h")).to_be_visible()
+    assert page.problems == []

@@ -15,7 +15,7 @@ def test_it_is_made_on_the_form_by_keyboard_and_changed_paused_and_removed_on_th
     days.get_by_label("Sat").check()
     time.press("Enter")
     told = page.locator("#gs-ready-told")
-    expect(told).to_contain_text("Saved. Mon, Tue, Wed, Thu, Fri, Sat 6:30: Next ready")
+    expect(told).to_contain_text("Saved: Mon, Tue, Wed, Thu, Fri, Sat 6:30. Next ready")
     expect(told).to_contain_text("Your request joins the queue about")
     expect(told).to_have_role("status")
     assert page.url.endswith("/hub/spawn#gs-ready"), "Enter starts nothing"

@@ -103,6 +103,13 @@ def test_ctrl_c_leaves_it_its_place_and_detached_it_is_not_waited_for(hub):
     hub.until_ended("carol", "stopped")
 
 
+def test_a_detached_start_says_that_it_must_be_opened_for_its_gpu(hub):
+    alice = Command(hub, "alice")
+    assert "Open it soon after it starts, or you may lose its GPU." in alice.run("start", "lab", "--detach")[0]
+    alice.run("stop", "-")
+    hub.until_ended("alice", "stopped")
+
+
 def test_a_failed_start_exits_with_2_and_an_absent_service_with_3(hub):
     bob = Command(hub, "bob")
     assert "GPUs: You asked for '9'. Allowed: 1 to 8" in bob.run("start", "lab", "--count", "9", code=REFUSED)[1]

@@ -50,8 +50,8 @@ def test_extend_beyond_the_total_is_refused_with_both_quantities_and_the_next_st
     with pytest.raises(Conflict) as refused:
         extend(END, 24 * HOUR, POLICY, END - HOUR)
     assert str(refused.value) == (
-        "Extend: 4 h more asked; 24 h of 24 h are used. "
-        "Save your work: this workspace ends in 1 h. Its files are kept; start it again afterwards."
+        "Extend: You asked for 4 h more. 24 h of 24 h are used. "
+        "Save your work. This workspace ends in 1 h. Its files are kept. Start it again afterwards."
     )
 
 
@@ -144,7 +144,8 @@ def test_one_keep_too_many_is_refused_with_both_quantities_and_the_next_step(use
     with pytest.raises(Conflict) as refused:
         keep(used, KeepPolicy(), now=1000.0)
     assert str(refused.value) == (
-        f"Keep: one more asked; {used} of 3 are used. Compute on the GPU, or save your work and stop; files are kept."
+        f"Keep: You asked for one more. {used} of 3 are used. "
+        "Compute on the GPU, or save your work and stop. Files are kept."
     )
 
 
@@ -152,7 +153,9 @@ def test_an_extension_ends_at_the_bound_and_is_refused_where_that_leaves_less_th
     bound = LatestEnd(END + HOUR, "hold", "ends before the class")
     assert extend(END, 0, POLICY, END - 1, bound) == (END + HOUR, HOUR)
     near = LatestEnd(END + 300, "hold", "ends before the class")
-    with pytest.raises(Conflict, match=r"4 h more asked, but this workspace ends before the class.* it ends in 30 min"):
+    with pytest.raises(
+        Conflict, match=r"You asked for 4 h more, but this workspace ends before the class.* it ends in 30 min"
+    ):
         extend(END, 0, POLICY, END - 1800, near)
 
 

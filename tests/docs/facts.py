@@ -32,6 +32,7 @@ from gpuspawner.service.engine.sampling import sampler as sample_watches
 from gpuspawner.service.metrics.collector import MAX_SERIES
 from gpuspawner.service.notifications import sender
 from gpuspawner.service.process import connections
+from gpuspawner.service.process import service as service_process
 from gpuspawner.service.process.serve_options import SHORTEST_TOKEN
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
@@ -149,6 +150,7 @@ FACTS = {
     "resource.one": f"{merging.LARGEST_SPEC_BYTES / 1024:g} KiB",
     "schedule.missed": f"{NUMBERS[MOST_MISSED]} such days",
     "schedule.most": f"{MAX_SCHEDULES} schedules",
+    "service.end": seconds(service_process.END_SECONDS),
     "service.port": f"port {PORT}",
     "session.most": f"{session.MOST_NOTEBOOKS} notebooks, {session.MOST_TERMINALS} terminals and "
     f"{session.MOST_PACKAGES} packages",

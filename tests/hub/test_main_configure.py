@@ -203,6 +203,23 @@ def test_an_own_form_is_refused_by_name(tmp_path, name):
         configure(c, catalog=CATALOG, data_dir=tmp_path)
 
 
+def test_a_hub_with_the_kubernetes_spawner_and_without_its_packages_is_refused_in_a_sentence(tmp_path):
+    missing = """
+import sys
+for imported in [name for name in sys.modules if "kubernetes" in name]:  # by the fork server of the tests
+    del sys.modules[imported]
+sys.modules["kubernetes_asyncio"] = None
+c.JupyterHub.spawner_class = "gpu"
+"""
+    started = start_jupyterhub(RealHub(tmp_path, configured=False, extra=missing))
+    assert started.returncode == 1
+    assert started.stderr.strip() == (
+        "gpuspawner: c.JupyterHub.spawner_class is GPUSpawner. It is for Kubernetes, and the package "
+        "kubernetes_asyncio is not installed. On Kubernetes, run pip install '.[kubernetes]' in a checkout. On one "
+        "machine, remove the line: configure() wraps the spawner class of the hub."
+    )
+
+
 def test_a_spawner_class_that_cannot_be_imported_is_refused_by_name(configured):
     with pytest.raises(SystemExit, match=r"c\.JupyterHub\.spawner_class = 'nobody\.Knows' cannot be imported"):
         configured(spawner_class="nobody.Knows")

@@ -85,7 +85,9 @@ def test_extend_moves_the_deadline_as_far_as_the_policy_lets_it(hub, who):
         assert answer.json()["extend"] == {"left_seconds": left, "each_seconds": min(2 * HOUR, left), "why": None}
     refused = ask(hub, "POST", f"{path}/extend", credential)
     assert refused.status_code == 409
-    assert refused.json()["error"]["message"].startswith("Extend: 6 min more asked; 9 min of 9 min are used. Save ")
+    assert refused.json()["error"]["message"].startswith(
+        "Extend: You asked for 6 min more. 9 min of 9 min are used. Save "
+    )
     assert ask(hub, "GET", path, credential).json()["ends_at"] == pytest.approx(ends[-1])
     audit = [(line["action"], line["actor"], line["why"]) for line in audit_of(hub, lease)]
     assert [line for line in audit if line[0] == "extended"] == [
@@ -133,7 +135,7 @@ def test_keep_ends_the_grace_as_often_as_the_policy_lets_it(hub):
     refused = ask(hub, "POST", path, everybody["hub token"])
     assert refused.status_code == 409
     assert refused.json()["error"]["message"] == (
-        "Keep: one more asked; 2 of 2 are used. Compute on the GPU, or save your work and stop; files are kept."
+        "Keep: You asked for one more. 2 of 2 are used. Compute on the GPU, or save your work and stop. Files are kept."
     )
     assert hub.lease("keeper")["warning"]["actions"] == ["without-gpu"]
     hub.stop("keeper")

@@ -3,11 +3,12 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from page_world import GPUS, NOW, command_fixture, running, waiting
 
-from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.units import show_time
 
 NODE = GPUS[0].node
@@ -114,13 +115,29 @@ def test_a_terminal_confirms_a_reservation_first(world, run, monkeypatch):
     asked = ["admin", "reserve", "a100", "1", "--user", "alice", "--from", "1h", "--until", "2h", "--reason", "demo"]
     monkeypatch.setattr("sys.stdin", Typed("n\n"))
     code, _, err = run(*asked)
-    assert (code, "Alice has 1 A100 80 GB in use. They count. So no other GPU is reserved." in err) == (2, True)
+    told = "Alice has 1 A100 80 GB in use until then or longer. It counts. So no other GPU is reserved."
+    assert (code, told in err) == (2, True)
     assert world.call(world.parts.restrictions.live) == ()
     monkeypatch.setattr("sys.stdin", Typed("y\n"))
     assert run(*asked)[0] == 0
     (one,) = world.call(world.parts.restrictions.live)
     assert (one.begins_at, one.until, world.call(world.parts.restrictions.in_force)) == (NOW + 3600, NOW + 7200, ())
     assert "  to come  " in run("admin", "reserve", "--list")[1]
+
+
+def test_a_workspace_that_does_not_run_is_not_extended(world, run):
+    world.save(replace(waiting("waits", "alice"), key=Key("hub-1", "alice born", "w")))
+    for words in (("extend", "w"), ("extend", "alice/w", "--until", "3d", "--reason", "x")):
+        code, _, err = run(*words, name="alice" if len(words) == 2 else "admin")
+        assert (code, "does not run, or has no end. There is nothing to extend." in err) == (2, True), err
+
+
+def test_a_workspace_that_ends_before_a_reservation_does_not_count_for_it(world, run):
+    asked = ["admin", "reserve", "a100", "1", "--user", "alice", "--until", "4d", "--reason", "demo", "--dry-run"]
+    assert "Alice has 1 A100 80 GB in use. It counts." in run(*asked)[1]
+    planned = run(*asked, "--from", "3d")[1]
+    assert "is reserved for alice from" in planned
+    assert "in use" not in planned
 
 
 def test_items_that_fail_are_listed_and_the_others_are_done(world, run):

@@ -15,6 +15,7 @@ from harness.waiting import eventually
 from service_process import SERVE, call
 
 from gpuspawner.service.loops import cancel_all
+from gpuspawner.service.store.store import THREADS
 
 
 def answers(port):
@@ -156,14 +157,50 @@ def test_a_newer_service_on_the_same_store_ends_the_older_one(serve, port):
     assert "epoch 2" in newer.text
 
 
-@pytest.mark.parametrize("store_is", ["there", "away", "locked"])
+GIVES_NO_ANSWER = """
+import pathlib, threading, time
+import sqlalchemy as sa
+from gpuspawner.service.process import service as service_module
+
+service_module.END_SECONDS = 1.0
+
+@sa.event.listens_for(sa.engine.Engine, "before_cursor_execute")
+def hang(*_):
+    while pathlib.Path({file!r}).exists() and threading.current_thread().name.startswith({threads!r}):
+        print("no answer", flush=True)
+        time.sleep(0.2)
+"""
+"""A store that gives no answer to some threads while a file exists, like a disk or a server that hangs."""
+
+
+@pytest.mark.parametrize(("at", "what"), [("its start", ""), ("its work", "-reads_0"), ("its work", "-writes")])
+def test_the_service_ends_although_its_store_gives_no_answer(serve, tmp_path, at, what):
+    hangs = tmp_path / "hangs"
+    if at == "its start":
+        hangs.touch()
+    service = serve(script=GIVES_NO_ANSWER.format(file=str(hangs), threads=f"{THREADS}{what}") + SERVE)
+    if at == "its work":
+        service.says("serving")
+        hangs.touch()
+    service.says("no answer")
+    service.process.terminate()
+    assert service.ends() == 1
+    assert "The service ends without its last changes" in service.text
+
+
+@pytest.mark.parametrize("store_is", ["there", "away", "locked", "hangs"])
 def test_the_service_ends_with_its_hub_even_without_its_store(serve, tmp_path, port, store_is):
     if store_is == "away":
         (tmp_path / "service.sqlite").mkdir()
-    hub = serve(hub=True)
+    hangs = tmp_path / "hangs"
+    script = GIVES_NO_ANSWER.format(file=str(hangs), threads=THREADS) if store_is == "hangs" else ""
+    hub = serve(hub=True, script=script + SERVE)
     pid = int(eventually(lambda: hub.text.partition("\n")[0] if "\n" in hub.text else ""))
     hub.says("The store does not answer" if store_is == "away" else "serving")
     other = block(tmp_path) if store_is == "locked" else None
+    if store_is == "hangs":
+        hangs.touch()
+        hub.says("no answer")
     hub.process.kill()
     eventually(lambda: not alive(pid))
     assert "its hub is gone" in hub.text

@@ -64,6 +64,8 @@ def test_a_weekly_rule_has_an_entry_for_each_time_also_one_of_the_catalog(world)
 def test_days_may_be_chosen_and_wrong_ones_are_refused(world):
     filled(world)
     assert all(one["for"] == "Class cs101" for one in planned(world, "alice", since="2027-03-01", days=28))
+    refused = api(world, "alice", "calendar?since=never", status=400).json()["error"]["message"]
+    assert refused == "Begin: You asked for 'never'. Allowed: a day like 2026-12-24, or today. 'never' is not a day."
     for query, status in (("since=never", 400), ("days=29", 400), ("days=0", 400), ("since=0001-01-01", 400)):
         assert api(world, "alice", f"calendar?{query}").status_code == status, query
     assert "custom:gpu:use" in api(world, "mallory", "calendar").json()["error"]["message"]

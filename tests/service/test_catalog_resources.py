@@ -9,6 +9,7 @@ from harness.waiting import eventually
 from kube_api import KubeApi
 from page_world import CATALOG, Browser, api, command_fixture
 from test_catalog_pages import form_of, send
+from test_keys import send as send_with_key
 
 from gpuspawner.backends.custom_resources.cluster import CustomResources
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
@@ -129,6 +130,16 @@ def test_a_change_is_previewed_and_written_to_the_cluster_as_a_version(world):
     assert [(one["actor"], one["target"]) for one in lines][:1] == [("admin", "templates.big")]
     assert sum(one["actor"] == "admin" for one in lines) == 1
     assert len(lines) == 3, "one of each change"
+
+
+def test_a_repeated_request_saves_once(world):
+    apply(world, "big", BIG)
+    follow(world)
+    body = {"base": 2, "entry": "templates.big", "text": "title: Bigger\ngpus: {a100: 4}", "reason": "a name"}
+    saved = [send_with_key(world, "admin", "POST", "admin/catalog", body) for _ in range(2)]
+    assert [(one.status_code, one.json()["number"]) for one in saved] == [(201, 3), (201, 3)]
+    follow(world)
+    assert versions(world)[0][:3] == (3, "templates.big", "admin")
 
 
 def test_a_change_of_the_resource_meanwhile_is_a_conflict_and_stays(world):

@@ -76,15 +76,15 @@ def test_home_names_the_workspace_of_each_notice(world):
 def test_events_during_an_absence_are_kept_until_they_are_read(world):
     ended_idle(world)
     document = inbox(world)
-    assert told(document) == [("It was idle", True), ("Idle warning", True)]
+    assert told(document) == [("Stopped as idle", True), ("Idle warning", True)]
     assert document["unread"] == 2
     first = document["notices"][0]
     assert first["page"] == "/services/gpu/workspaces/gone"
     assert "The GPU has been idle for 40 min" in first["text"]
 
     assert read(world, ids=[document["notices"][1]["id"]])["unread"] == 1
-    assert told(inbox(world)) == [("It was idle", True), ("Idle warning", False)]
-    assert [one["title"] for one in inbox(world, query="?unread=1")["notices"]] == ["It was idle"]
+    assert told(inbox(world)) == [("Stopped as idle", True), ("Idle warning", False)]
+    assert [one["title"] for one in inbox(world, query="?unread=1")["notices"]] == ["Stopped as idle"]
     assert not world.lease("gone").seen_by_user
     assert read(world, ids=[first["id"]])["unread"] == 0
     assert world.lease("gone").seen_by_user  # and so no other page tells of it any more
@@ -110,7 +110,7 @@ def test_a_grant_is_a_notice_only_after_a_long_wait(world, waited_seconds, title
 def test_reading_the_reason_of_an_end_marks_its_causes_read(world):
     ended_idle(world)
     assert api(world, "alice", "workspaces/gone/seen", "POST").status_code == 200
-    assert told(inbox(world)) == [("It was idle", False), ("Idle warning", False)]
+    assert told(inbox(world)) == [("Stopped as idle", False), ("Idle warning", False)]
 
 
 def test_a_user_with_a_reused_name_reads_no_messages_of_its_former_owner(world):

@@ -156,6 +156,15 @@ async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(worl
     ]
 
 
+async def test_many_gpus_that_fail_at_once_are_counted_in_the_history(world):
+    alice = await world.up("alice", count=2)
+    world.change_process(alice, unhealthy=("GPU-1", "GPU-2"))
+    await world.round()
+    assert [why for _, action, why in world.audit(alice) if action == "health"] == [
+        "GPU-1 and 1 more reported as unhealthy"
+    ]
+
+
 async def test_promise_5_all_warnings_are_shown_and_the_first_end_leads(world):
     alice = await world.up("alice")
     now = world.clock.now()

@@ -1,6 +1,7 @@
-"""Moves of hours between members of a team: by leads and administrators, with a preview, and taken back whole."""
+"""Limits of members and moves of hours between them: by leads and administrators, with a preview, and taken back."""
 
 import html
+import re
 
 import pytest
 from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, command_fixture
@@ -81,6 +82,15 @@ def test_a_repeated_request_moves_once(world):
     assert left(world, "bob")["members"] == 55
 
 
+def test_a_forgotten_member_is_in_no_audit_entry_of_a_move(world):
+    move(world)
+    body = {"user": "alice", "why": "left"}
+    pseudonym = api(world, "admin", "stored/forget", "POST", body, status=201).json()["pseudonym"]
+    lines = api(world, "admin", "admin/audit?what=quota moved").json()["audit"]
+    assert "alice" not in str(lines)
+    assert all(f"for bob in vision, from {pseudonym} until" in one["why"] for one in lines)
+
+
 def test_moves_survive_a_restart(world):
     move(world)
     world.call(world.parts.accounting.load)
@@ -138,3 +148,69 @@ def test_hours_are_moved_by_command(world, run):
     assert "- Alice in vision: 25 GPU hours left this week instead of 40 GPU hours." in told
     assert "15 GPU h for bob in vision, from alice, until Sun 17 Jan 24:00 (grant " in run(*typed)[1]
     assert left(world, "bob")["members"] == 55
+
+
+# Limits of members
+
+LIMIT = {"user": "alice", "team": "vision", "what": "1 GPU", "as_limit": True, "until": "3d", "why": "Too many idle"}
+
+
+def set_limit(world, name="lena", status=201, **body):
+    return api(world, name, "quota-grants", "POST", {**LIMIT, **body}, status=status).json()
+
+
+def most_gpus(world, name="alice"):
+    limits = api(world, name, "quota").json()["limits"]
+    return next(one["hard"] for one in limits if one["limit"] == "gpus")
+
+
+def test_a_lead_sets_the_limit_of_a_member_lower_or_higher_for_some_days(world):
+    looked = set_limit(world, dry_run=True, status=200)
+    assert [one["words"] for one in looked["effects"]] == [
+        "Alice in vision: up to 1 GPU at once instead of 2 GPUs.",
+    ]
+    assert most_gpus(world) == 2, "a preview changes nothing"
+    made = set_limit(world)
+    assert made["words"] == "1 GPU less for alice in vision until Mon 18 Jan 08:00"
+    assert most_gpus(world) == 1
+    assert titles(world, "alice") == ["A limit was lowered for some time"]
+    (line,) = api(world, "admin", "admin/audit?what=quota limit set").json()["audit"]
+    assert (line["actor"], line["user"]) == ("lena", "alice")
+    assert "1 GPU for alice in vision until Mon 18 Jan 08:00: Too many idle" in line["why"]
+    set_limit(world, what="4 GPUs")
+    assert most_gpus(world) == 4, "both add up to the new limit"
+    assert api(world, "lena", f"quota-grants/{made['id']}", "DELETE", {"why": "x"}).status_code == 200
+    world.clock.at += 3 * 86400
+    assert most_gpus(world) == 2
+
+
+def test_a_budget_of_a_member_is_set(world):
+    set_limit(world, what="10 GPU h")
+    assert left(world, "alice")["members"] == 10
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        pytest.param({"what": "2 GPUs"}, "is the same now", id="the same"),
+        pytest.param({"what": "3 workspaces"}, "Name what the catalog limits.", id="not limited"),
+        pytest.param({"user": "lena"}, "Ask another lead of the team", id="one's own"),
+        pytest.param({"team": "speech"}, "Name a team of the catalog.", id="another team"),
+    ],
+)
+def test_a_limit_that_cannot_be_set_is_refused(world, body, told):
+    assert told in set_limit(world, status=400, **body)["error"]["message"]
+    assert most_gpus(world) == 2
+
+
+def test_a_limit_is_set_in_the_console_and_by_command(world, run):
+    browser = Browser(world, "lena")
+    typed = {"user": "alice", "team": "vision", "number": "1", "unit": "GPUs", "until": "3d", "why": "So"}
+    page = html.unescape(browser.submit("console/act/grant", **typed, as_limit="1").text)
+    assert "Alice in vision: up to 1 GPU at once instead of 2 GPUs." in page
+    assert re.search(r'name="as_limit" value="1" checked', page)
+    browser.submit("console/act/grant", **typed, as_limit="1", step="do", back="console/quotas")
+    assert most_gpus(world) == 1
+    told = run("admin", "grant", "bob", "1 GPU", "--as-limit", "--team", "vision", "--until", "3d", "--reason", "So")[1]
+    assert "1 GPU less for bob in vision until" in told
+    assert most_gpus(world, "bob") == 1

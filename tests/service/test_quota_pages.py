@@ -70,10 +70,11 @@ def test_a_user_sees_what_they_have_used_what_is_left_and_the_rules_that_bind_th
     assert "Everybody: memory now 8 GiB of 64 GiB" in have
     rules = text_of(page.partition('id="rules"')[2])
     assert (
-        "Quota each-user Each user may have 1 GPU at once, and up to 4 while free, 20 GPU hours a week as a share"
-        in rules
+        "You may have 1 GPU at once, and up to 4 while free, 20 GPU hours a week as a share, at most 40 GPU hours. "
+        "Quota each-user" in rules
     )
-    assert "Quota vision Team Vision together may have at most 8 GPUs at once" in rules
+    assert "Team Vision together may have at most 8 GPUs at once" in rules
+    assert "Quota vision" in rules
     assert "speech" not in text_of(page)
     assert 'href="#rule-vision"' in page
     assert 'id="rule-vision"' in page

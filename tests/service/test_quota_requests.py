@@ -175,6 +175,14 @@ def test_the_command_previews_an_approval(world, run):
     assert "Alice in vision: up to 3 GPUs at once instead of 2 GPUs." in told
     assert listed(world, "alice") == [("alice", "open")]
     assert "approved" in run(*typed)[1]
+    assert "approved already by" in run(*typed)[2], "it is found, though it is not open any more"
+    assert "No request has an ID that begins with 'zz'" in run("admin", "requests", "approve", "zz")[2]
+
+
+def test_the_command_says_once_what_was_given_as_requested(world, run):
+    asked = ask(world)
+    told = run("admin", "requests", "approve", asked["id"][:6])[1]
+    assert told.splitlines()[0].endswith("): approved.")
 
 
 def test_a_declined_request_changes_nothing_and_has_the_reason(world):

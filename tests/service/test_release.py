@@ -201,8 +201,8 @@ async def test_simultaneous_starts_of_a_user_are_limited(make_world):
     )
     sentences = [world.view(x).queue.sentence for x in (mine[2], theirs[1])]
     assert sentences == [
-        "2 of your workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
-        "4 workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
+        "2 of your workspaces are starting, the most at one time. This request keeps its place and starts by itself.",
+        "4 workspaces are starting, the most at one time. This request keeps its place and starts by itself.",
     ]
     await world.create(mine[0])
     world.hub.answer("alice", "0")

@@ -30,6 +30,12 @@ def hand_over(world, lease, token=TOKEN):
     return requests.post(address, headers={"Authorization": f"token {token}"}, data="{}", timeout=20)
 
 
+def test_the_menu_of_each_page_leads_to_the_secrets(world):
+    alice = Browser(world, "alice")
+    assert 'href="/services/gpu/secrets"' in alice.home.text
+    assert "Your secrets" in alice.look("secrets").text
+
+
 def test_only_a_workspace_of_its_user_gets_the_value(world):
     world.save(running("mine", token_hash=hash_token(TOKEN)))
     world.save(running("bobs", "bob", gpus=(1,), token_hash=hash_token("gpuws-bob")))
@@ -53,6 +59,7 @@ def test_no_answer_page_log_audit_or_row_has_a_value(world, caplog):
         api(world, "admin", "admin/audit"),
         Browser(world, "alice").look("secrets"),
     ]
+    assert seen[1].json()["error"]["message"].startswith("Name: You asked for 'bad name'.")
     texts = [one.text for one in seen]
     rows = world.parts.store.secrets.of(Owner("hub-1", "alice born"))
     assert VALUE not in " ".join([*texts, *caplog.messages, *(one.sealed for one in rows)])

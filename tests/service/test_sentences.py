@@ -294,7 +294,7 @@ def test_an_estimate_is_as_precise_as_it_is_known(seconds, shown, words):
 
 def test_before_the_request_the_page_says_when_its_start_is_estimated():
     words = queue_sentence(QueuePosition(1, 1, 90.0, 90.0), a_request(), CATALOG, offer(), asked_for=False)
-    assert words.endswith("You see when it probably starts once you have requested it.")
+    assert words.endswith("Once you have requested it, we estimate its start.")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,12 @@ def refused(world, path, name="admin", status=400, method="POST", **body):
     return ask(world, path, name, status, method, **body)["error"]["message"]
 
 
+def test_a_small_reserved_amount_begins_a_sentence(world):
+    runs(world, minutes=0, deadline_at=NOW + 120)
+    (week, *_) = ask(world, "quota")["budgets"]
+    assert "this week. Less than 0.1 reserved by running workspaces. Resets on Mon" in week["words"]
+
+
 def test_everybody_sees_what_is_used_set_aside_left_and_when_it_renews(world):
     ended(world)
     runs(world)

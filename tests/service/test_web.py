@@ -86,7 +86,7 @@ def test_the_page_of_a_waiting_request_shows_the_line_and_names_to_administrator
     assert "Full queue" in told
     assert "2nd of 2 in line" in told
     assert not re.search(r"\bYou (are|need)\b|your place", told)
-    assert "your place is kept" in text
+    assert "Your place is kept" in text
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_move_of_what_stops_for_another_reason_says_that_it_stops(world):
 def test_an_impossible_action_is_reported_on_the_page_with_the_reason(world):
     world.save(page_world.running("mine", keeps_used=3))
     page = Browser(world, "alice").submit("workspaces/mine/keep", 409)
-    assert "Keep: one more asked; 3 of 3 are used." in page.text
+    assert "Keep: You asked for one more. 3 of 3 are used." in page.text
     assert "Time left" in page.text
 
 

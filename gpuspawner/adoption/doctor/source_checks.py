@@ -196,7 +196,7 @@ def judge_exporter(exporter: Exporter, series: Sequence[Series], refused: str) -
 
 
 def monitor_here() -> Finding:
-    """Judge whether the GPU monitor can run in workspaces of this machine, which use this Python."""
+    """Judge whether the GPU monitor can run in workspaces of this machine. They use this Python."""
     if importlib.util.find_spec("pynvml") is not None:
         return good("GPU monitor", "This Python has nvidia-ml-py. Workspaces that use it can run the GPU monitor.")
     words = "This Python has no nvidia-ml-py. Workspaces that use it run no GPU monitor, and short work is missed."

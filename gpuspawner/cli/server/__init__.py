@@ -11,7 +11,7 @@ COMMANDS = {
     "import": ("adoption.profiles.command:import_profiles", "Make a catalog of KubeSpawner's profiles."),
     "check": ("cli.server.check:check", "Check a catalog: every error at once, with file, line and remedy."),
     "serve": ("cli.server.serve:serve", "Run the service. Usually the hub starts it."),
-    "store": ("cli.server.store:store", "Back up, restore, check or copy the service's store."),
+    "store": ("cli.server.store:store", "Back up, restore, check, copy or re-encrypt the service's store."),
     "simulate": ("cli.server.simulate:simulate", "Replay recorded or generated sessions against a draft policy."),
     "doctor": ("adoption.doctor.command:doctor", "Examine hub, service and cluster, and say what to repair."),
 }

@@ -119,6 +119,14 @@ class QuotaTakenBack(QuotaEvent, name="quota taken back", words="Took a grant ba
     """An administrator takes that back."""
 
 
+class QuotaLimitSet(QuotaEvent, name="quota limit set", words="Set a limit"):
+    """A lead or an administrator sets a limit of a user or a team for a time."""
+
+    def describe(self, at: float) -> str:
+        """Return the limit, its end and the reason."""
+        return super().describe(at).replace(" more for ", " for ", 1)
+
+
 class QuotaMoved(QuotaEvent, name="quota moved", words="Moved quota"):
     """A lead or an administrator moves hours or money from the budget of one member to that of another."""
 

@@ -222,4 +222,5 @@ class QuotaEvent(Event):
     def describe(self, at: float) -> str:
         """Return the amount, its end and the reason."""
         until = show_end(self.until_at, at, ZoneInfo(self.timezone))
-        return f"{self.amount} more for {self.whom} until {until}: {self.reason}"
+        how = "less" if self.amount.startswith("-") else "more"
+        return f"{self.amount.removeprefix('-')} {how} for {self.whom} until {until}: {self.reason}"

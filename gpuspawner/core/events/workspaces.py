@@ -226,9 +226,11 @@ class Health(Event, name="health", words="Health"):
     unhealthy: tuple[str, ...] = ()
 
     def describe(self, at: float) -> str:
-        """Return the unhealthy GPUs."""
-        names = ", ".join(self.unhealthy)
-        return f"{names} reported as unhealthy" if names else "its GPUs reported as healthy again"
+        """Return the unhealthy GPUs. Of several, it names the first: a machine may lose all of its GPUs at once."""
+        if not self.unhealthy:
+            return "its GPUs reported as healthy again"
+        first, *others = self.unhealthy
+        return f"{first}{f' and {len(others)} more' if others else ''} reported as unhealthy"
 
 
 @dataclass(frozen=True)

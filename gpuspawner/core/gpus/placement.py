@@ -255,7 +255,7 @@ def count_all(kind: GpuKind, fleet: Fleet) -> int:
 
 
 def count_unavailable(kind: GpuKind, fleet: Fleet) -> int:
-    """Return the number of units of ``kind`` that are unhealthy or closed."""
+    """Return the number of units of ``kind`` that are unhealthy, drained or quarantined."""
     return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).unavailable
 
 

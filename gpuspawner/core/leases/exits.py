@@ -59,8 +59,8 @@ class ExitKind:
 
 EXIT_KINDS = {
     ExitReason.STOPPED: ExitKind("It was stopped"),
-    ExitReason.IDLE: ExitKind("It was idle", by_others=True, decider="the idle policy “{policy}”"),
-    ExitReason.EXPIRED: ExitKind("Its lifetime was over", by_others=True, decider="its lifetime"),
+    ExitReason.IDLE: ExitKind("Stopped as idle", by_others=True, decider="the idle policy “{policy}”"),
+    ExitReason.EXPIRED: ExitKind("It reached its end time", by_others=True, decider="its run time"),
     ExitReason.PREEMPTED: ExitKind("The cluster ended it", by_others=True, returns=QueueReturn.BY_POLICY),
     ExitReason.MOVED: ExitKind("It was moved to other GPUs", returns=QueueReturn.ALWAYS),
     ExitReason.CHANGED: ExitKind("It was restarted with other resources", returns=QueueReturn.ALWAYS),
@@ -69,7 +69,10 @@ EXIT_KINDS = {
     ExitReason.ORPHANED: ExitKind("The hub no longer knew its server", by_others=True),
     ExitReason.BUDGET: ExitKind("Its budget was used up", by_others=True, decider="a budget"),
     ExitReason.MADE_ROOM: ExitKind(
-        "It made room for a stronger claim", by_others=True, returns=QueueReturn.BY_POLICY, decider="a stronger claim"
+        "It made room for a request with priority",
+        by_others=True,
+        returns=QueueReturn.BY_POLICY,
+        decider="a request with priority",
     ),
     ExitReason.NOT_ALLOWED: ExitKind("It is not allowed any more", by_others=True),
     ExitReason.NOBODY_CAME: ExitKind("Not opened", by_others=True, decider="the claim of the policy “{policy}”"),

@@ -67,15 +67,16 @@ def extend(
         each, total = show_duration(policy.each_seconds), show_duration(policy.total_seconds)
         used, left = show_duration(extended_seconds), show_duration(deadline - now)
         raise Conflict(
-            f"Extend: {each} more asked; {used} of {total} are used. "
-            f"Save your work: this workspace ends in {left}. Its files are kept; start it again afterwards."
+            f"Extend: You asked for {each} more. {used} of {total} are used. "
+            f"Save your work. This workspace ends in {left}. Its files are kept. Start it again afterwards."
         )
     if latest_end is not None and latest_end.at < deadline + step_seconds:
         left_seconds = latest_end.at - deadline
         if left_seconds < min(LEAST_NOTICE_SECONDS, step_seconds):
             raise Conflict(
-                f"Extend: {show_duration(step_seconds)} more asked, but this workspace {latest_end.words}. Save your "
-                f"work: it ends in {show_duration(deadline - now)}. Its files are kept; start it again afterwards."
+                f"Extend: You asked for {show_duration(step_seconds)} more, but this workspace {latest_end.words}. "
+                f"Save your work: it ends in {show_duration(deadline - now)}. "
+                "Its files are kept. Start it again afterwards."
             )
         step_seconds = left_seconds
     return deadline + step_seconds, extended_seconds + step_seconds
@@ -119,8 +120,8 @@ def keep(keeps_used: int, policy: KeepPolicy, now: float) -> float:
     """
     if keeps_used >= policy.times:
         raise Conflict(
-            f"Keep: one more asked; {keeps_used} of {policy.times} are used. "
-            "Compute on the GPU, or save your work and stop; files are kept."
+            f"Keep: You asked for one more. {keeps_used} of {policy.times} are used. "
+            "Compute on the GPU, or save your work and stop. Files are kept."
         )
     return now + policy.each_seconds
 

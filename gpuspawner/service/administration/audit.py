@@ -81,6 +81,7 @@ EVENT_ICONS = {
     "moved in queue": ("up", ""),
     "passed by move": ("down", ""),
     "quota granted": ("gift", "gs-good"),
+    "quota limit set": ("edit", ""),
     "quota moved": ("right", ""),
     "quota requested": ("gift", ""),
     "quota request approved": ("check", "gs-good"),

@@ -187,7 +187,7 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
     _refuse_lead_s_own(actor, lease)
     now, deadline_at = actor.now, lease.deadline_at
     if lease.phase not in UP or deadline_at is None:
-        raise Conflict("It has no running lifetime to extend.")
+        raise Conflict("It does not run, or has no end. There is nothing to extend.")
     seconds = until - deadline_at
     if actor.idempotency_key and until == deadline_at == lease.granted_until:
         return Plan(lease, f"It runs until {show_end(until, now)}.", until)  # a repeated request

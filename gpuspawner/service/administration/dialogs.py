@@ -132,7 +132,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "message": Dialog(
         message_users,
         "Message the users of {}",
-        "They see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        "They see it on every page and in JupyterLab until the time below. It stays in their Inbox until it is read.",
         ("ids", "text", "until"),
         "Send",
         reason="",
@@ -140,7 +140,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "announce": Dialog(
         send_message,
         "Announce",
-        "Readers see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        "Users see it on every page and in JupyterLab until the time below. It stays in their Inbox until it is read.",
         ("whom", "text", "until"),
         "Send",
         reason="",
@@ -190,8 +190,9 @@ DIALOGS: Mapping[str, Dialog] = {
     "grant": Dialog(
         grant_quota,
         "Give extra quota",
-        "It raises the share and the limit. It is for a user, for a user within one team, or for a whole team.",
-        ("user", "team", "everybody", "number", "since", "until"),
+        "It raises the share and the limit, or sets the limit. It is for a user, for a user within one team, or for a "
+        "whole team.",
+        ("user", "team", "everybody", "number", "as_limit", "since", "until"),
         "Give extra quota",
         reason="why",
     ),
@@ -229,7 +230,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "change-request": Dialog(
         approve_request,
         "Change and approve a request for more",
-        "Fields that stay empty are as requested. The user is told in the Inbox, and by mail if mail is set up.",
+        "Empty fields keep what was requested. The user is told in the Inbox, and by mail if mail is set up.",
         ("number", "since", "until"),
         "Approve with changes",
         reason="why",
@@ -395,8 +396,8 @@ def _values_of(name: str, ids: list[str], typed: Mapping[str, str]) -> dict[str,
     for field in {"count", "place"} & values.keys():
         text = values[field]
         values[field] = int(text) if COUNT.fullmatch(text) else 0  # 0 is refused, with the allowed numbers
-    if "everybody" in values:
-        values["everybody"] = True
+    for field in {"everybody", "as_limit"} & values.keys():
+        values[field] = True
     if "number" in dialog.fields:
         number, unit = values.pop("number", ""), values.pop("unit", "")
         amount = f"{number}GiB" if unit == "GiB" else f"{number} {unit}"

@@ -22,6 +22,7 @@ from gpuspawner.core.events import (
     Extended,
     Kept,
     QuotaGranted,
+    QuotaLimitSet,
     QuotaMoved,
     QuotaTakenBack,
     ReachesInto,
@@ -64,7 +65,7 @@ from gpuspawner.service.web.permissions import ALLOWED, SCOPES, Permission, Reac
 
 HISTORY = (
     WarnedIdle, WarnedOfEnd, WarnedOfClaim, WarnedNobodyCame, ReachesInto, Kept, Extended, EndAnnounced, Stopped,
-    Disputed, QuotaGranted, QuotaMoved, QuotaTakenBack, UsageCorrected, Exempted,
+    Disputed, QuotaGranted, QuotaLimitSet, QuotaMoved, QuotaTakenBack, UsageCorrected, Exempted,
 )  # fmt: skip
 """The events on the page of a person."""
 NO_LIST = Table("person", ())

@@ -323,9 +323,16 @@ def rival_words(state: Parts, hold: ClassHold) -> str:
 
 
 def reserved_words(state: Parts, seen: Snapshot, one: Restriction) -> str:
-    """Return in sentences which GPUs a reservation would reserve, "" for another restriction."""
+    """Return in sentences which GPUs a reservation would reserve, "" for another restriction.
+
+    For a later reservation, only workspaces count whose run time reaches into it.
+    """
     if one.measure is not RestrictionKind.RESERVE or one.every is not None:
         return ""
+    later_on = one.begins_at > seen.now
+    if later_on:
+        reaching = [lease for lease in seen.leases if lease.deadline_at is None or lease.deadline_at > one.begins_at]
+        seen = replace(seen, leases=reaching)
     hold = reservation_hold(one)
     with_it = replace(seen, rules=replace(seen.rules, holds=(*seen.rules.holds, hold)))
     slots = [slot for held in class_hold_gpus(with_it) if held.hold == hold for slot in held.slots]
@@ -335,7 +342,9 @@ def reserved_words(state: Parts, seen: Snapshot, one: Restriction) -> str:
     name, kind = one.for_words, gpu_title(one.target, state.catalog)
     words = ""
     if counted:
-        words = f" {name[0].upper()}{name[1:]} has {counted} {kind} in use. They count."
+        then = " until then or longer" if later_on else ""
+        counts = "It counts" if counted == 1 else "They count"
+        words = f" {name[0].upper()}{name[1:]} has {counted} {kind} in use{then}. {counts}."
     if counted and counted == len(slots):
         more = len(theirs) + one.count
         return f"{words} So no other GPU is reserved. To reserve {one.count} more, enter {more}."

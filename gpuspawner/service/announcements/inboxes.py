@@ -137,11 +137,12 @@ class Inboxes:
             return frozenset()
 
     def _of_grant(self, grant: QuotaGrant, marks: ReadMarks) -> Iterator[Notice]:
-        team, has_user, is_moved_away = grant.account.team, bool(grant.account.user_created), grant.amount < 0
-        amount = f"{show_grant(replace(grant, amount=-grant.amount))} less" if is_moved_away else show_grant(grant)
+        team, has_user, is_less = grant.account.team, bool(grant.account.user_created), grant.amount < 0
+        amount = f"{show_grant(replace(grant, amount=-grant.amount))} less" if is_less else show_grant(grant)
         made, gone = f"g{grant.id}", f"t{grant.id}"
         whose = "You were" if has_user else f"Your team {team} was" if team else "Everybody was"
-        title = "A part of your quota was moved to someone else" if is_moved_away else f"{whose} granted more"
+        lower = "A part of your quota was moved to someone else" if grant.move else "A limit was lowered for some time"
+        title = lower if is_less else f"{whose} granted more"
         yield Notice(
             made, grant.made_at, "quota granted", title,
             f"{amount} until {show_end(grant.until, self._clock.now())}: {grant.why}",
@@ -149,7 +150,8 @@ class Inboxes:
         )  # fmt: skip
         if grant.taken_back_at is not None:
             of = "" if has_user else f" of your team {team}" if team else " of everybody"
-            title = "What was moved away from you is yours again" if is_moved_away else f"A grant{of} was taken back"
+            again = "What was moved away from you is yours again" if grant.move else "A limit is as before"
+            title = again if is_less else f"A grant{of} was taken back"
             yield Notice(
                 gone, grant.taken_back_at, "quota taken back", title,
                 f"{amount}: {grant.taken_back_why}", not marks.has(gone, grant.taken_back_at), by=grant.taken_back_by,

@@ -168,7 +168,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             if error.status_code < 500:  # noqa: PLR2004 - HTTP's own numbers
                 raise
             # JupyterHub's client answers 500 or 502, which would read as an error of ours.
-            message = "The hub does not answer: who you are can't be checked now. Try again in a minute."
+            message = "The hub does not answer, so we can't check who you are. Try again in a minute."
             raise Unavailable(message) from error
 
     async def _created(self, name: str) -> str:
@@ -180,7 +180,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         created = await self.parts.hub.created(name)
         again = await self.hub_auth.user_for_token(self.hub_auth.get_token(self), use_cache=False, sync=False)
         if created is None or again is None or again["name"] != name:
-            raise Unavailable("The hub is changing your account: who you are can't be checked. Try again in a minute.")
+            raise Unavailable("The hub is changing your account, so we can't check who you are. Try again in a minute.")
         return created
 
     def _owner(self, created: str | None) -> Owner:

@@ -199,7 +199,7 @@ def shown_days(since: str, days: int, now: float, zone: ZoneInfo) -> ShownDays:
     try:
         first = parse_day(since or "today", now, zone)
     except BadValue as error:
-        raise RequestRefused("since", quoted(since), "a day like 2026-12-24, or today", f"{error.right}.") from error
+        raise RequestRefused("since", quoted(since), "a day like 2026-12-24, or today", f"{error.wrong}.") from error
     return ShownDays(first, days, day_start(first, zone), day_end(shift_day(first, days - 1), zone))
 
 

@@ -327,7 +327,11 @@ async def save_catalog(actor: Actor, *, body: CatalogSave) -> Version:
         raise RequestRefused("text", "the catalog as it is", "a change", "Change something, and save then.")
     raw, changes = draft.text.encode(), changes_of(draft)
     if draft.entry:
-        return _present_version(state, await save_resource(actor, draft, changes, body.reason), {})
+
+        def store_answer(version: CatalogVersion) -> None:
+            actor.store_answer(_present_version(state, version, {}))
+
+        return _present_version(state, await save_resource(actor, draft, changes, body.reason, store_answer), {})
     author, number = actor.person.name, draft.number
     version = CatalogVersion(number, actor.now, author, body.reason, changes, fingerprint_of(raw), draft.text)
     entry = actor.audit_entry(CatalogChanged(changes, number, body.reason), target=version.fingerprint)

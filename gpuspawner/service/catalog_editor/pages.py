@@ -134,12 +134,12 @@ class CatalogPage(AdminPage):
         versions = await list_versions.act(actor, arguments={"limit": "10", **arguments})
         data = _mapping(read_text(state.text).data)
         entries = _mapping(data.get(part))
-        is_new = bool(text is not None and entry not in entries) or (
+        resources = {one.entry.partition(".")[2]: one for one in state.resources if one.entry.startswith(f"{part}.")}
+        is_new = bool(text is not None and entry not in {*entries, *resources}) or (
             not entry and self.get_query_argument("entry", None) == ""
         )
         if part != FILE and not entry and not is_new and entries:
             entry = next(iter(entries))
-        resources = {one.entry.partition(".")[2]: one for one in state.resources if one.entry.startswith(f"{part}.")}
         resource = resources.get(entry) if entry not in entries else None
         written = state.text if part == FILE else text_at(state.text, (part, entry)) if entry in entries else ""
         written = resource.text if resource else written

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gpuspawner.backends.custom_resources.base import EntryRefused, Resource
 from gpuspawner.catalog.document import read_text
@@ -22,11 +23,16 @@ from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.administration import CatalogVersion
 from gpuspawner.service.web.actor import Actor
 
-OUTSIDE = "This custom resource was just changed in the cluster. Wait some seconds, and load the catalog again."
+OUTSIDE = (
+    "This custom resource was just changed in the cluster. Nothing was saved. Wait some seconds, and load the catalog "
+    "again."
+)
 NO_RIGHT = (
     "The service may not write custom resources. Set customResources.edit of the chart to true, or change this one "
     "with kubectl."
 )
+MAX_TARGET_LETTERS = 255
+"""The longest target of an audit entry. The name of a resource may have as many letters without its section."""
 WHOLE_CLUSTER = "It applies to each hub of the cluster. Change it with kubectl."
 
 
@@ -93,7 +99,7 @@ async def draft_of_resource(state: Parts, change: CatalogChange, entry: str) -> 
     """
     entries, (section, name) = state.entries, section_and_name(entry)
     assert entries is not None, "the caller has found the entry"
-    found = entries.find(section, name)
+    found = await entries.fetch(section, name)
     if why_not := why_not_editable(state, found, may=await may_write(state)):
         raise Conflict(why_not)
     newest = await state.store.read(state.store.catalog_versions.newest, entry)
@@ -107,8 +113,8 @@ async def draft_of_resource(state: Parts, change: CatalogChange, entry: str) -> 
         try:
             await entries.resources.write_entry(section, name, spec, found, dry_run=True)
         except EntryRefused as error:
-            return Draft(base, draft.number, draft.before, draft.text, None, problems=(_problem(entry, str(error)),))
-    return draft
+            return replace(draft, catalog=None, problems=(_problem(entry, str(error)),))
+    return replace(draft, resource=found)
 
 
 async def _spec_of(state: Parts, change: CatalogChange) -> Spec | None:
@@ -132,12 +138,12 @@ def _checked(state: Parts, base: CatalogVersion, number: int, entry: str, spec: 
     entries = state.entries
     assert entries is not None, "the caller has found the entry"
     made, refused = entries.check(*section_and_name(entry), spec)
-    found, text = entries.find(*section_and_name(entry)), "" if spec is None else text_of(spec)
+    text = "" if spec is None else text_of(spec)
     if refused:
-        return Draft(base, number, state.catalog, text, None, problems=(_problem(entry, refused),), resource=found)
+        return Draft(base, number, state.catalog, text, None, problems=(_problem(entry, refused),))
     catalog, waits = made.prepared
     after = with_prices_of(catalog, today_of(state))
-    return Draft(base, number, state.catalog, text, after, waits, resource=found)
+    return Draft(base, number, state.catalog, text, after, waits)
 
 
 def _problem(entry: str, words: str) -> CatalogProblem:
@@ -145,10 +151,13 @@ def _problem(entry: str, words: str) -> CatalogProblem:
     return CatalogProblem(line=None, entry=entry, wrong=wrong, right=f"{right}." if right else "")
 
 
-async def save_resource(actor: Actor, draft: Draft, changes: str, reason: str) -> CatalogVersion:
+async def save_resource(
+    actor: Actor, draft: Draft, changes: str, reason: str, store_answer: Callable[[CatalogVersion], None]
+) -> CatalogVersion:
     """Write a custom resource to the cluster, and store its version.
 
     The cluster is written first. If the version can't be stored then, it is stored as a change by others.
+    ``store_answer`` keeps the answer for a repetition of the request, with the version.
 
     Raises:
         Conflict: it was changed meanwhile. Nothing was saved.
@@ -170,7 +179,8 @@ async def save_resource(actor: Actor, draft: Draft, changes: str, reason: str) -
             version = CatalogVersion(
                 number, now, actor.person.name, reason, changes, fingerprint_of(text.encode()), text, entry
             )
-            return version, [actor.audit_entry(event, target=entry)]
+            store_answer(version)
+            return version, [actor.audit_entry(event, target=entry[:MAX_TARGET_LETTERS])]
 
         version = await entries.history.add(numbered)
         entries.history.keep(entry, written, draft.resource)

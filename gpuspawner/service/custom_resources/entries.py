@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuspawner.backends.custom_resources.base import REFUSED, Resource, Resources
@@ -65,8 +65,11 @@ class Entries:
 
     def find(self, section: str, name: str) -> Resource | None:
         """Return an entry of the last look. One of the namespace goes before one of the cluster."""
-        found = [one for one in self.seen or () if (one.section, one.name) == (section, name)]
-        return min(found, key=lambda one: one.cluster_wide, default=None)
+        return _find(self.seen or (), section, name)
+
+    async def fetch(self, section: str, name: str) -> Resource | None:
+        """Return an entry as the cluster has it now: its status may be newer than at the last look."""
+        return _find(await self.resources.entries(), section, name)
 
     def check(self, section: str, name: str, spec: Mapping[str, Any] | None) -> tuple[NewCatalog, str]:
         """Return the catalog with another spec of an entry, None without the entry, and why the spec can't be used."""
@@ -111,6 +114,11 @@ class Entries:
         if trouble and trouble != self._said:
             log.error(trouble)
         self._said = trouble
+
+
+def _find(seen: Iterable[Resource], section: str, name: str) -> Resource | None:
+    found = [one for one in seen if (one.section, one.name) == (section, name)]
+    return min(found, key=lambda one: one.cluster_wide, default=None)
 
 
 def status_of(resource: Resource, judged: MergeResult, now: float) -> dict[str, Any]:

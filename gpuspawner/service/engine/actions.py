@@ -78,7 +78,7 @@ class LeaseActions:
         if lease.fixed_end is not None and lease.fixed_end.rule == SCHEDULER:
             lease = replace(lease, fixed_end=None)
         if lease.phase not in UP or lease.deadline_at is None:
-            raise Conflict("This workspace has no running lifetime to extend.")
+            raise Conflict("This workspace does not run, or has no end. There is nothing to extend.")
         if why := allocator.bounds.reason_not_to_extend(lease):
             raise Conflict(why)
         policy = policy_of(allocator.catalog, lease, now).extend

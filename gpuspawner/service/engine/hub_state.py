@@ -106,7 +106,7 @@ class GroupMembers:
         return groups
 
     async def fetch_recent(self, user: str, owner: Owner) -> frozenset[str]:
-        """Return the groups of a user some seconds ago, for pages that only show them and ask often."""
+        """Return the groups of a user, which may be some seconds old. Pages that show groups use it."""
         at, groups = self._seen.get((user, owner), (None, frozenset()))
         if at is not None and 0 <= self._clock.now() - at < GROUPS_KNOWN_SECONDS:
             return groups
@@ -162,7 +162,7 @@ class HubServers:
     """
 
     def __init__(self, hub: HubClient, observed: ObservedState, clock: Clock, settings: Settings) -> None:
-        """Start without a list. ``observed`` is told whether the hub answers."""
+        """Start before the hub is read. ``observed`` records whether the hub answers."""
         self._hub, self._observed, self._clock, self._settings = hub, observed, clock, settings
         self._listed_at = -math.inf
         self._outages = OutageLog()

@@ -51,6 +51,8 @@ GROUPS_SECONDS = 60.0
 THIN_SECONDS = 600.0
 COUNTED_SECONDS = 10.0
 """The greatest age of counters in metrics: less than the period of most scrapes."""
+END_SECONDS = 20.0
+"""How long the service waits at its end for its last writes. Kubernetes kills a process after 30 s."""
 SET_BACK = (
     "This machine's time was set back by %s. JupyterHub waits by it: for as long it may not look whether its services "
     "and servers live. Restart the hub: workspaces run on."
@@ -110,9 +112,13 @@ class Service:
         most_strangers = min(MOST_STRANGERS, raise_descriptor_limit() // 2)
         server = PublicServer(self._gate, partial(is_spawner, self._options.secret), most_strangers)
         bound, stopped = asyncio.create_task(self._listen(server)), asyncio.create_task(self._stopped.wait())
-        tasks = [bound, stopped, asyncio.create_task(self._loops_of.every(0.5, self._watch))]
+        opened = asyncio.create_task(self._open())
+        tasks = [bound, stopped, opened]
+        tasks += [asyncio.create_task(self._loops_of.every(0.5, step)) for step in (self._look_for_hub, self._watch)]
         try:
-            await self._open()
+            await asyncio.wait({opened, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if opened.done():
+                opened.result()
             await asyncio.wait({bound, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if bound.done():
                 bound.result()
@@ -122,21 +128,31 @@ class Service:
                 tasks += [asyncio.create_task(one) for one in self._loops()]
                 await stopped
         finally:
-            await cancel_all(tasks)
-            await self.parts.sampler.close()
-            await self.parts.engine.close()
-            await self._notices.close()
-            if self._operator is not None:
-                await self._operator.close()
-            await self.parts.allocator.syncs.close()
-            await self.parts.allocator.estimator.close()
-            await self.parts.registry.settled()
-            with suppress(Unavailable, Superseded):
-                await metrics.store_counters(self.parts)
-            server.stop()
-            if self._heartbeat is not None and self._opened_at is not None:
-                await self._heartbeat.stop()
-            self.parts.store.close()
+            ending = asyncio.create_task(self._end(tasks, server))
+            done, _ = await asyncio.wait([ending], timeout=END_SECONDS)
+            if not done:  # threads wait for the store, and Python would wait for them
+                log.error("The store gives no answer. The service ends without its last changes.")
+                logging.shutdown()
+                os._exit(1)
+            ending.result()
+
+    async def _end(self, tasks: list[asyncio.Task[Any]], server: PublicServer) -> None:
+        await cancel_all(tasks)
+        await self.parts.sampler.close()
+        await self.parts.engine.close()
+        await self._notices.close()
+        if self._operator is not None:
+            await self._operator.close()
+        await self.parts.allocator.syncs.close()
+        await self.parts.allocator.estimator.close()
+        await self.parts.registry.settled()
+        with suppress(Unavailable, Superseded):
+            await metrics.store_counters(self.parts)
+        server.stop()
+        if self._heartbeat is not None and self._opened_at is not None:
+            await self._heartbeat.stop()
+        self.parts.store.close()
+        await self.parts.store.wait_for_threads()
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         period, every = self._settings.tick_seconds, self._loops_of.every
@@ -241,7 +257,6 @@ class Service:
         self.parts.sampler.start_due()
 
     async def _watch(self) -> None:
-        self._look_for_hub()
         if back_seconds := self._wall.set_back_seconds():
             log.warning(SET_BACK, show_duration(back_seconds))
         if self._opened_at is not None:
@@ -250,7 +265,7 @@ class Service:
             if self._heartbeat is not None:
                 await self._heartbeat.beat()
 
-    def _look_for_hub(self) -> None:
-        # Check this before the store: a store that is away must not keep a service alive whose hub has ended.
+    async def _look_for_hub(self) -> None:
+        # Apart from the store: a store that is away or hangs must not keep a service alive whose hub has ended.
         if self._options.hub_pid is not None and os.getppid() != self._options.hub_pid:
             self.stop("its hub is gone")

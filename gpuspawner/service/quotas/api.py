@@ -28,7 +28,7 @@ from gpuspawner.service.api.rest import PageQuery
 from gpuspawner.service.api.rest.models import page
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
-from gpuspawner.service.quotas.grant_effects import effects_of
+from gpuspawner.service.quotas.grant_effects import added_for_limit, effects_of
 from gpuspawner.service.quotas.models import (
     CorrectedSide,
     Correction,
@@ -128,11 +128,14 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> tuple[GivenGrant, in
         actor.person.name,
         actor.now,
     )
+    if body.as_limit:
+        grant = replace(grant, amount=added_for_limit(state, grant))
     shown = GivenGrant(**vars(present_grant(state, grant)), dry_run=body.dry_run, effects=effects_of(state, grant))
     if body.dry_run:
         return shown, 200
     actor.store_answer(shown)
-    event = event_of_grant(actor.state, grant, events.QuotaGranted, body.why)
+    kind = events.QuotaLimitSet if body.as_limit else events.QuotaGranted
+    event = event_of_grant(actor.state, replace(grant, amount=body.what.number), kind, body.why)
     await state.accounting.add_grants([grant], [actor.audit_entry(event, grant.user or account.team)])
     await apply_at_once(state.allocator)
     return shown, 201

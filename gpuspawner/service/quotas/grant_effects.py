@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from gpuspawner.core.calendar import milliseconds, split_by_period
+from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.quotas.budgets import BudgetBalance, budget_amount_text, budget_text, period_text
+from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.limits import Requester, effective_limits, granted_amount, show_amount
 from gpuspawner.core.rules import Account, Quota, QuotaGrant, QuotaScope
 from gpuspawner.service.parts import Parts
@@ -30,6 +32,31 @@ def effects_of(state: Parts, grant: QuotaGrant) -> list[GrantEffect]:
     if not found:
         return [GrantEffect(kind="warn", words=NO_EFFECT.format(grantee(grant)))]
     return [*{effect.words: effect for effect in found}.values(), *_others(state, grant)]
+
+
+def added_for_limit(state: Parts, grant: QuotaGrant) -> Fraction:
+    """Return what makes the amount of extra quota the whole limit or budget of its account at its beginning.
+
+    Raises:
+        RequestRefused: there is no such limit, or it is the same.
+    """
+    at, account = max(state.clock.now(), grant.since), grant.account
+    asker = Requester(grant.user, account.user_created, account.team)
+    limits = effective_limits(asker, state.catalog.rules, state.accounting.grants, at)
+    found = [
+        one.hard
+        for one in limits
+        if (one.limit.what, one.limit.kind, one.limit_key.account) == (grant.what, grant.kind, account)
+    ]
+    balances = state.allocator.bounds.balances().of(asker, at)
+    found += [one.hard for one in balances if (one.budget.what, one.account) == (grant.what, account)]
+    present = min((Fraction(hard) for hard in found if hard is not None), default=None)
+    if present is None:
+        raise RequestRefused("what", show_grant(grant), f"limits of {grantee(grant)}", "Name what the catalog limits.")
+    if present == grant.amount:
+        remedy = f"The limit of {grantee(grant)} is the same now."
+        raise RequestRefused("what", show_grant(grant), "another limit than now", remedy)
+    return grant.amount - present
 
 
 def _whose(state: Parts, grant: QuotaGrant, entry: Quota, account: Account) -> str:

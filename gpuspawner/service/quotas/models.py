@@ -256,6 +256,8 @@ class GrantInput(Body):
     """``Friday``, ``2026-12-24``, ``this month``, ``3d``."""
     since: From | None = None
     """From when, as ``until``. A day means its beginning (default: now)."""
+    as_limit: bool = False
+    """Whether ``what`` is the whole limit or budget until then, instead of an addition. It may be lower than now."""
     dry_run: bool = False
     """Return the effects, and give nothing."""
 

@@ -153,7 +153,7 @@ def _budget_words(balance: BudgetBalance, lasts: str | None, now: float, contact
         sentences.append(f"At this rate they last until {lasts}")
     if not balance.left:
         sentences.append(f"Nothing can start with them until then. For more, ask {contact or 'an administrator'}")
-    return ". ".join(sentences)
+    return ". ".join(one[:1].upper() + one[1:] for one in sentences)
 
 
 def _reset_text(balance: BudgetBalance, now: float) -> str:

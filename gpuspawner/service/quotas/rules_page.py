@@ -52,10 +52,14 @@ class RuleWords:
     sentences: tuple[str, ...]
 
 
-def entry_words(entry: Quota, catalog: Catalog) -> str:
-    """Return an entry of quotas in a sentence, as ``Each user may have 2 GPUs at once, and up to 4 while free.``."""
+def entry_words(entry: Quota, catalog: Catalog, *, is_own: bool = False) -> str:
+    """Return an entry of quotas in a sentence, as ``Each user may have 2 GPUs at once, and up to 4 while free.``.
+
+    ``is_own`` is for a reader to whom the entry applies.
+    """
     found = [*(_of_limit(one, catalog) for one in entry.limits), *(_of_budget(one, catalog) for one in entry.budgets)]
-    words = f"{_whom(entry, catalog)} may have {', '.join(found)}."
+    whom = _reader(entry, catalog) if is_own else _whom(entry, catalog)
+    words = f"{whom} may have {', '.join(found)}."
     if entry.whom in {QuotaScope.TEAM, QuotaScope.EVERYBODY} and entry.limits:
         words += " Requests wait while it is full." if entry.full_waits else " Requests are refused while it is full."
     return words
@@ -70,6 +74,14 @@ def _whom(entry: Quota, catalog: Catalog) -> str:
         QuotaScope.TEAM: f"Team {team} together",
         QuotaScope.EVERYBODY: "Everybody together",
     }[entry.whom]
+
+
+def _reader(entry: Quota, catalog: Catalog) -> str:
+    if entry.whom in {QuotaScope.EACH_USER, QuotaScope.USER}:
+        return "You"
+    if entry.whom is QuotaScope.EACH_OF_TEAM:
+        return f"In team {team_title(catalog, entry.subject)}, you"
+    return _whom(entry, catalog)
 
 
 def _of_limit(limit: Limit, catalog: Catalog) -> str:
@@ -142,7 +154,7 @@ def hold_words(hold: ClassHold, catalog: Catalog, now: float) -> str:
     are, when = "is" if hold.count == 1 else "are", window_words(hold.window) if hold.window else "always"
     return (
         f"{hold.count} {gpu_title(hold.kind, catalog)} {are} reserved for the group {hold.group}, "
-        f"{when} ({catalog.rules.timezone}){until}. Other workspaces on these GPUs end before."
+        f"{when} ({catalog.rules.timezone}){until}. Other workspaces on these GPUs end before that."
     )
 
 
@@ -189,10 +201,10 @@ def wait_words(catalog: Catalog) -> str:
 
 
 def rules_of(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> Iterator[RuleWords]:
-    """Yield the rules of a catalog, with these entries of quotas."""
+    """Yield the rules of a catalog, with these entries of quotas, which apply to the reader."""
     rules = catalog.rules
     for entry in quotas:
-        yield RuleWords(rule_id(entry.name), f"Quota {entry.name}", (entry_words(entry, catalog),))
+        yield RuleWords(rule_id(entry.name), f"Quota {entry.name}", (entry_words(entry, catalog, is_own=True),))
     if rules.teams:
         yield RuleWords("teams", "Teams", tuple(team_words(one) for one in rules.teams.values()))
     policies = list(catalog.policies.values())

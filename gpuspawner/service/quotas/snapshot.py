@@ -87,7 +87,7 @@ async def standings_of_all(state: Parts) -> list[Standing]:
 
 
 async def names_of(state: Parts) -> dict[str, str]:
-    """Return the names of all users who have or had something, by their ``created``."""
+    """Return the names of all users who have or had a workspace or usage, by their ``created``."""
     used = await state.store.read(state.store.usage_sums.latest_names)
     live = {lease.key.user_created: lease.user for lease in state.registry}
     now = {name: created for created, name in sorted({**used, **live}.items())} | {v: k for k, v in live.items()}

@@ -236,7 +236,9 @@ class Package(ErrorPages):
         try:
             content = self.make()
         except PackageNotFoundError:
-            raise HTTPError(404, reason="The service is no installed package. Install a checkout.") from None
+            raise HTTPError(
+                404, reason="The service was not installed as a package. Install a checkout instead."
+            ) from None
         self.set_header("Content-Type", "application/zip")
         self.set_header("Content-Disposition", f'attachment; filename="{self.name}"')
         self.finish(content)

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from gpuspawner.core.administration import NOTICE_KEPT_SECONDS
 from gpuspawner.core.calendar import milliseconds
+from gpuspawner.core.events import QuotaMoved, StatementMailed
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.core.leases.reports import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.service.store import tables
@@ -31,6 +32,8 @@ SECRET_COLUMNS = frozenset({"hash", "sealed"})
 """Columns that are never exported."""
 SUMS = frozenset({"ledger", "usage_sums", "team_sums", "quota_grants"})
 """Tables whose rows stay under a pseudonym, so that no sum changes."""
+NAMING_OTHERS = frozenset({QuotaMoved.name, StatementMailed.name})
+"""Events that name more people than their user and their actor."""
 OF_WORKSPACES = frozenset({"leases", "readings", "estimates", "audit"})
 """Tables about workspaces. Their rows stay under the pseudonym, or are deleted."""
 ACTED = {
@@ -240,9 +243,9 @@ def _readable(value: Any) -> Any:
 
 
 def _messages_to(connection: sa.Connection, name: str) -> list[str]:
-    """Return the ids of messages to a user that are in the outbox."""
+    """Return the ids of messages to a user or about them that are in the outbox."""
     t = tables.outbox.c
-    rows = read_with_damaged_json(connection, sa.select(t.id, t.document).where(t.channel == "user"), t.document)
+    rows = read_with_damaged_json(connection, sa.select(t.id, t.document), t.document)
     return [row["id"] for row in rows if isinstance(row["document"], dict) and row["document"].get("user") == name]
 
 
@@ -304,7 +307,7 @@ def _rename_in_documents(connection: sa.Connection, person: StoredPerson, pseudo
             save_rows(connection, tables.statements, [{**row, "document": document}])
     _rename_in_leases(connection, person, pseudonym)
     query = sa.select(audit.c.number, audit.c.fields).where(audit.c.at >= person.since)
-    named = (audit.c.user == person.name) | (audit.c.actor == person.name)
+    named = (audit.c.user == person.name) | (audit.c.actor == person.name) | audit.c.action.in_(NAMING_OTHERS)
     for row in read_with_damaged_json(connection, query.where(named), audit.c.fields):
         fields = _replaced(row["fields"], person.name, pseudonym)
         if fields != row["fields"]:
@@ -335,5 +338,7 @@ def _replaced(fields: Any, name: str, pseudonym: str) -> Any:
 
 def _without_name(value: Any, name: str, pseudonym: str) -> Any:
     """Return a field with a pseudonym for the name, also within a sentence: ``It was stopped by alice``."""
+    if isinstance(value, list):
+        return [_without_name(one, name, pseudonym) for one in value]
     whole = rf"(?<![\w@.-]){re.escape(name)}(?![\w@-]|\.\w)"  # not a part of another name
     return re.sub(whole, pseudonym, value) if isinstance(value, str) else value

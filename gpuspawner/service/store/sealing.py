@@ -70,7 +70,7 @@ def reencrypt(database: Database, old: bytes, new: bytes) -> Reencryption:
         with database.engine.connect().execution_options(writes=True) as connection, connection.begin():
             for row in connection.execute(sa.select(t)).mappings().all():
                 owner = Owner(row["hub"], row["user_created"])
-                one = StoredSecret(row["name"], row["sealed"], row["changed_at"])
+                one = StoredSecret(row["name"], str(row["sealed"]), row["changed_at"])  # damaged rows may have bytes
                 if unseal(new, owner, one) is not None:
                     unchanged += 1
                 elif (value := unseal(old, owner, one)) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,8 @@ WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
 ANSWER_SECONDS = 75.0
 """How long a reader waits: longer than a server gets. A disk or a server that hangs gives no answer."""
 HANGS = "The store has not answered for {seconds:.0f} s. The service tries again at every step."
+THREADS = "gpuspawner-store"
+"""How the names of its threads begin."""
 READERS = 8
 """The number of threads that read: fewer than the connections of a pool."""
 
@@ -93,8 +96,8 @@ class Store:
         self._unsure = False
         self._key: KeyRow | None = None
         """The idempotency key that the next transaction of the writing thread stores."""
-        self._writer = ThreadPoolExecutor(1, "gpuspawner-writes")
-        self._readers = ThreadPoolExecutor(READERS, "gpuspawner-reads")
+        self._writer = ThreadPoolExecutor(1, f"{THREADS}-writes")
+        self._readers = ThreadPoolExecutor(READERS, f"{THREADS}-reads")
         self._database = database_of(url, password_file)
         self._engine = self._database.engine
         self.damaged = DamagedRows()
@@ -165,6 +168,11 @@ class Store:
         for threads in (self._writer, self._readers):
             threads.shutdown(wait=False, cancel_futures=True)
         self._database.close()
+
+    async def wait_for_threads(self) -> None:
+        """Return once no thread calls the database any more, after :meth:`close`."""
+        while any(one.name.startswith(THREADS) for one in threading.enumerate()):  # noqa: ASYNC110 - threads set no event
+            await asyncio.sleep(0.05)
 
     async def read(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Call a method that reads, in a thread, and return its result.

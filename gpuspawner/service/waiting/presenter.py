@@ -24,12 +24,12 @@ from gpuspawner.service.waiting import models
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
 from gpuspawner.service.web.permissions import Permission, Person
 
-KEEPS_PLACE = "You do not have to wait here: your place is kept."
+KEEPS_PLACE = "You do not have to wait here. Your place is kept."
 STARTS_THEN = "It starts by itself then."
 FEW_PAST = "Too few past workspaces are known to estimate the start."
 ESTIMATED_SOON = "The start is being estimated."
 FAR_BACK = f"The start is estimated for the first {MOST_ESTIMATED} requests in line."
-NOT_ASKED = "You see when it probably starts once you have requested it."
+NOT_ASKED = "Once you have requested it, we estimate its start."
 """The reasons why no time is shown."""
 
 
@@ -97,7 +97,7 @@ def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
 
 def after_other_starts(most: int, whose: str) -> str:
     """Return the sentence of a lease that only waits for other starts. ``whose`` is, for example, "workspaces"."""
-    return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
+    return f"{most} {whose} are starting, the most at one time. This request keeps its place and starts by itself."
 
 
 def start_words(place: QueuePosition, shown: ShownStart | None, unknown: str = FEW_PAST) -> str:
@@ -247,7 +247,7 @@ def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
     if lease.impossible_since is not None:
         until = show_time(lease.impossible_since + KEPT_SECONDS, now)
         return (
-            f"It can't start as things are: {lease.impossible} It keeps its place until {until}: change the request, "
+            f"It can't start as things are: {lease.impossible} It keeps its place until {until}. Change the request, "
             "or wait for an administrator to change that."
         )
     if lease.assigned:

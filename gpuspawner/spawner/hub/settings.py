@@ -255,6 +255,24 @@ jupyterhub_config.py, and set no spawner class behind them:
 The command `gpuspawner server init catalog.yaml` writes the catalog."""
 
 
+MISSING_PACKAGE = (
+    "gpuspawner: c.JupyterHub.spawner_class is {name}. It is for Kubernetes, and the package {package} is not "
+    "installed. On Kubernetes, run pip install '.[kubernetes]' in a checkout. On one machine, remove the line: "
+    "configure() wraps the spawner class of the hub."
+)
+
+
+def refuse_without_package(name: str, error: ModuleNotFoundError) -> None:
+    """Check that a spawner class that needs a missing package is not the one of a starting hub.
+
+    Raises:
+        SystemExit: It is. JupyterHub would show the traceback of the import.
+    """
+    if hub_starts():
+        package = (error.name or "").partition(".")[0]
+        raise SystemExit(MISSING_PACKAGE.format(name=name, package=package)) from None
+
+
 _configured: list[type] = []
 """The spawner classes that ``configure()`` wrapped in this process: the hub merges its configuration only later."""
 
@@ -265,7 +283,7 @@ def note_configured(spawner: type) -> None:
 
 
 def watch_hub(ours: type) -> None:
-    """Make a starting hub refuse one of our spawner classes without ``configure()``, by whatever name it is set.
+    """Make a starting hub refuse our spawner classes if ``configure()`` was not called, by any name of the class.
 
     JupyterHub creates a spawner for each start. Without this the hub runs, and each spawn page answers 500. The hub
     loads our entry point before it has an application to observe, so the check is in its setting itself.

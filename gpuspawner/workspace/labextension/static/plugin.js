@@ -181,7 +181,7 @@ class Watch {
     const workspace = this.workspace;
     const warned = workspace?.warning ? this.secondsTo(workspace.warning.ends_at) : null;
     if (this.away) {
-      this.warning.tick(null, 'The hub or its GPU service is away: the time left is not known.');
+      this.warning.tick(null, 'The hub or its GPU service is away. The time left is not known.');
       return;
     }
     this.warning.tick(warned);

@@ -10,7 +10,7 @@
     const on = [...part("days").querySelectorAll(":checked")].map(({ value }) => value).join();
     try {
       const one = await api.call("ready", { ...form.options(), server: form.server(), at: part("at").value, on });
-      setText(part("told"), `Saved. ${one.words}: ${one.sentence}`);
+      setText(part("told"), `Saved: ${one.words}. ${one.sentence}`);
     } catch (error) {
       setText(part("told"), error.message);
     }

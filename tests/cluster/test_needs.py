@@ -10,7 +10,7 @@ from tools.cluster.workspace import ensure_small_image
 
 pytestmark = pytest.mark.slow
 
-WAIT_SECONDS = 300
+WAIT_SECONDS = 120
 DRIVER_LABEL, CUDA_LABEL = (f"nvidia.com/cuda.{one}-version.full" for one in ("driver", "runtime"))
 CATALOG = """
 version: 1
@@ -89,11 +89,11 @@ def test_a_node_with_an_older_driver_has_no_gpu_for_it_and_the_reason_is_told(hu
             "Old A100" in check(hub, "bob", template="any", gpu="a100", count=1, substitutes=["old"]).json()["sentence"]
         )
         refused = check(hub, "bob", template="new", gpu="old", count=1)
-        assert refused.status_code in {400, 403}, refused.text
-        assert "Old A100" in refused.text
+        assert refused.status_code == 400
+        assert "You asked for 'old'. Allowed: a100, none." in refused.text
         hub.add_user("bob")
         hub.begin("bob", template="new", gpu="a100", count=1)
-        why = "No A100 is there now. You are 1st in line."
+        why = "No A100 is there now. It is 1st in line."
         eventually(lambda: why in hub.lease("bob")["queue"]["sentence"], WAIT_SECONDS, "the reason is shown")
         assert hub.pod("bob") is None
     finally:

@@ -276,7 +276,7 @@ async def test_promise_3_a_stop_records_actor_reason_and_readings(world):
     await world.go_on(900)
     ended = world.now_of(lease)
     assert (ended.reason, ended.ended_by) == (ExitReason.IDLE, "gpuspawner")
-    assert "highest 0 %" in ended.message
+    assert "highest use was 0 %" in ended.message
     assert world.did(lease) == ["asked", "granted", "running", "warned", "stop"]
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
     world.clock.advance(40 * 86400)

@@ -289,7 +289,10 @@ def test_the_workspaces_end_is_said(page):
     page.unroute("**/gpuspawner/state")
 
 
-WHY = "It was idle. The GPU has been idle for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
+WHY = (
+    "It was idle. The GPU has been idle for 30 min. Its highest use was 1 %. "
+    "Nobody kept it in the 15 min after the warning."
+)
 
 
 @pytest.fixture

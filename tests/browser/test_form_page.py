@@ -25,7 +25,7 @@ def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_a
     expect(page.locator("input[name=gpu][value=a100]")).to_be_checked()
     expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("4 of 4 free")
     expect(page.get_by_role("group", name="GPU Simulated GPUs")).to_be_visible()
-    expect(page.locator("#gs-quota")).to_have_text("0 of 4 GPUs")
+    expect(page.locator("#gs-quota")).to_have_text("0 of 4 GPUs used")
     expect(sentence(page)).to_contain_text("Starts now on 1 simulated A100 (4 free). Ends at")
     assert_accessible(page, phone=True)
 

@@ -140,7 +140,7 @@ def test_a_hub_without_named_servers_is_told_at_once_and_nothing_waits_on(tmp_pa
     try:
         hub.start().add_user("alice")
         _, err = Command(hub, "alice").run("start", "cpu", "--name", "train", code=REFUSED)
-        assert "The hub does not start it: Named servers are not enabled. Start it without a name" in err
+        assert "Allowed: no name, because this hub has no named servers. Leave the name out" in err
         assert hub.workspaces() == []
     finally:
         hub.close()

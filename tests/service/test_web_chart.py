@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.web.base import area_of, beside, edge_of, tick
-from gpuspawner.service.workspaces.cards import Card
+from gpuspawner.service.workspaces.cards import Card, summary_of
 from gpuspawner.service.workspaces.chart import (
     PLOT_HEIGHT,
     Axis,
@@ -187,3 +187,15 @@ def test_marks_of_the_bar(earliest, likely, latest, places):
     window = Card(SimpleNamespace(now=1000.0, queue=queue), "", ()).window
     assert (window.earliest_left, window.likely_left) == places
     assert (window.likely == "") is (likely is None)
+
+
+@pytest.mark.parametrize(
+    ("words", "summary"),
+    [
+        ("4 simulated A100 80 GB", "4 × A100 80 GB · PyTorch"),
+        ("8 A100-SXM4-40GB (simulated driver)", "8 × A100-SXM4-40GB (simulated driver) · PyTorch"),
+    ],
+)
+def test_the_card_of_a_waiting_request_names_the_gpus_as_its_badge_leaves_them(words, summary):
+    request = SimpleNamespace(gpu="a100", words=words, template_title="PyTorch", team_title="")
+    assert summary_of(SimpleNamespace(request=request, gpus=[])) == summary

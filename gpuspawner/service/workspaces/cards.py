@@ -240,7 +240,7 @@ def summary_of(shown: Workspace, *, whole: bool = False) -> str:
         nodes = sorted({gpu.node for gpu in shown.gpus if gpu.node})
         gpus += f" on {', '.join(nodes)}" if whole and nodes else ""
     elif request.gpu is not None:
-        gpus = request.words.replace(" ", f" {TIMES} ", 1).replace("simulated ", "")
+        gpus = request.words.replace(" ", f" {TIMES} ", 1).replace(f"{TIMES} simulated ", f"{TIMES} ", 1)
     parts = [gpus, request.template_title]
     if whole and request.team_title:
         parts.append(f"Team {request.team_title}")

@@ -1,5 +1,7 @@
 """Adopting a hub that runs with JupyterHub's default, by which a restart ends its servers: the documented way."""
 
+from harness.hub import eventually
+
 from gpuspawner.adoption.doctor.hub_checks import running_hubs
 
 
@@ -21,3 +23,5 @@ def test_a_hub_that_is_stopped_by_its_api_leaves_its_servers_and_the_next_one_ha
     assert ends_servers(hub) is False
     found = hub.api("GET", "/users/alice").json()["servers"][""]
     assert (found["ready"], found["started"]) == (True, server["started"]), "it was not started again"
+    hub.stop("alice")  # nobody else ends it now
+    eventually(lambda: hub.server("alice") is None)

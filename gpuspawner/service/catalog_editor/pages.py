@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from gpuspawner.service.catalog_editor.api import (
     save_catalog,
 )
 from gpuspawner.service.catalog_editor.form import PARTS, common_keys, fields_of, with_fields
-from gpuspawner.service.catalog_editor.models import CatalogPreview
+from gpuspawner.service.catalog_editor.models import CatalogPreview, CatalogResource
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.permissions import Permission
@@ -144,9 +145,6 @@ class CatalogPage(AdminPage):
         written = state.text if part == FILE else text_at(state.text, (part, entry)) if entry in entries else ""
         written = resource.text if resource else written
         adds = state.adds_resources and not state.editable and part in RESOURCES
-        shown = written if text is None else text
-        fields = [] if part == FILE else fields_of(part, shown)
-        common = common_keys(part, entries) if fields else frozenset()
         self.show(
             "admin_catalog.html",
             status,
@@ -160,16 +158,10 @@ class CatalogPage(AdminPage):
             part=part,
             parts=[(name, title, len(data.get(name) or {})) for name, title in PARTS.items()],
             entry=entry,
-            entries={
-                **{name: _title_of(name, _mapping(read_text(one.text).data)) for name, one in resources.items()},
-                **{name: _title_of(name, one) for name, one in entries.items()},
-            },
-            is_too_long=part == FILE and len(shown) > LONGEST_FORM_CHARACTERS,
+            entries=_titles_of(resources, entries),
             is_new=is_new,
             is_missing=part != FILE and bool(entry) and entry not in {*entries, *resources} and not is_new,
-            text=shown,
-            fields=[one for one in fields if one.name in common],
-            other_fields=[one for one in fields if one.name not in common],
+            **_form_of(part, written if text is None else text, entries),
             typed=typed or {},
             errors=errors or {},
             problem=problem,
@@ -211,6 +203,24 @@ def _mapping(found: object) -> dict[str, Any]:
 def _number(text: str) -> int:
     """Return the number of a version, 0 for a text that is not a number."""
     return int(text) if NUMBER.fullmatch(text) else 0
+
+
+def _form_of(part: str, text: str, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the template for the form: the text, and its fields, the common ones first."""
+    fields = [] if part == FILE else fields_of(part, text)
+    common = common_keys(part, entries) if fields else frozenset()
+    return {
+        "text": text,
+        "is_too_long": part == FILE and len(text) > LONGEST_FORM_CHARACTERS,
+        "fields": [one for one in fields if one.name in common],
+        "other_fields": [one for one in fields if one.name not in common],
+    }
+
+
+def _titles_of(resources: Mapping[str, CatalogResource], entries: Mapping[str, Any]) -> dict[str, str]:
+    """Return the titles of all entries by name, those of custom resources first."""
+    found = {name: _title_of(name, _mapping(read_text(one.text).data)) for name, one in resources.items()}
+    return found | {name: _title_of(name, one) for name, one in entries.items()}
 
 
 def _title_of(name: str, entry: object) -> str:

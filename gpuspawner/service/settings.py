@@ -74,8 +74,8 @@ class Settings:
     notify_admins: tuple[str, ...] = ()
     """Where the messages of administrators go, as addresses of apprise."""
     notify_teams: Mapping[str, str] = field(default_factory=dict)
-    """Where the messages about a team go, beside its leads: for example a chat. An address of apprise for each team of
-    the catalog."""
+    """Where the messages about a team go in addition to its leads, for example a chat. An address of apprise for each
+    team of the catalog."""
     log_format: str = TEXT
     """The format of the service's log: ``text``, or ``json`` for one JSON object in each line."""
     notify_seconds: float = 20.0
